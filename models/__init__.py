@@ -1,0 +1,11 @@
+"""Models of the playground: our decoder, its training and the loading of checkpoints."""
+
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+
+from models.decoder import DecoderConfig, DecoderForCausalLM, DecoderModel
+
+AutoConfig.register("decoder", DecoderConfig, exist_ok=True)
+AutoModel.register(DecoderConfig, DecoderModel, exist_ok=True)
+AutoModelForCausalLM.register(DecoderConfig, DecoderForCausalLM, exist_ok=True)
+
+__all__ = ["DecoderConfig", "DecoderForCausalLM", "DecoderModel"]
