@@ -1,0 +1,206 @@
+"""Prefill, step, repeat: the loop that turns a prompt into tokens and keeps what each forward pass made.
+
+`Generation.advance` runs exactly one forward pass. Everything it leaves behind (queries, KV cache, logits) is the very
+tensor of that pass; views of it are computed elsewhere, when somebody looks.
+"""
+
+from __future__ import annotations
+
+import inspect
+import secrets
+from collections.abc import Iterator, Sequence
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from playground import caches, sampling
+from playground.capture import Recorder, prepare, recording
+from playground.records import Decoding, Stage, Step
+from playground.tokens import encode, end_ids, piece
+
+if TYPE_CHECKING:
+    from models import Loaded
+
+PREFILL_CHUNK = 256
+"""Prompt positions of one forward pass: long prompts can be stopped, and their progress shown."""
+
+WHOLE_LOGITS_BYTES = 256 * 2**20
+"""Up to this many bytes a run keeps its logits whole; beyond it only what the stages were is kept."""
+
+
+class Generation:
+    """One prompt and what the model makes of it, a forward pass at a time.
+
+    Attributes:
+        id: unguessable; whoever knows it may look.
+        state: pending, prefill, running, then done, stopped or error.
+        reason: one sentence why it ended; empty until then.
+        token_ids: the prompt, then what was drawn.
+        steps: one record for each drawn token.
+        rows: positions computed so far.
+        capacity: positions that the buffers are made for.
+        seconds_prefill: measured time to the first token; seconds_decode: of all later steps together.
+    """
+
+    def __init__(self, loaded: Loaded, prompt: str, decoding: Decoding, chunk: int = PREFILL_CHUNK) -> None:
+        self.loaded, self.decoding, self.chunk = loaded, decoding, chunk
+        self.token_ids = encode(loaded, prompt)
+        self.anatomy = prepare(loaded.model)
+        self.id = secrets.token_urlsafe(16)
+        self.prompt_length = len(self.token_ids)
+        self.capacity = _capacity(loaded, self.prompt_length, decoding.max_new_tokens)
+        self.state, self.reason = "pending", ""
+        self.steps: list[Step] = []
+        self.rows = 0
+        self.seconds_prefill = self.seconds_decode = 0.0
+        self.recorder = Recorder(self.capacity)
+        self.cache = caches.contiguous_cache(len(self.anatomy.heads), self.capacity)
+        self.step_logits: list[Tensor] = []
+        self._keeps_logits = 4 * loaded.card.vocab_size * decoding.max_new_tokens <= WHOLE_LOGITS_BYTES
+        self._generator = torch.Generator().manual_seed(decoding.seed)
+        self._ends = end_ids(loaded) if decoding.stop_at_end else frozenset()
+        self._pieces: dict[int, str] = {}
+        self._forward_options = _forward_options(loaded.model)
+
+    @property
+    def finished(self) -> bool:
+        """Whether no step will follow."""
+        return self.state in ("done", "stopped", "error")
+
+    @property
+    def text(self) -> str:
+        """Prompt and continuation, special tokens left out."""
+        return self.loaded.tokenizer.decode(self.token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that this run holds: queries, cache (as allocated) and logits."""
+        kept = sum(each.nbytes for each in self.step_logits)
+        return self.recorder.nbytes + caches.measure(self.cache).reserved + kept
+
+    def piece(self, token_id: int) -> str:
+        """The text of one token on its own."""
+        if token_id not in self._pieces:
+            self._pieces[token_id] = piece(self.loaded.tokenizer, token_id)
+        return self._pieces[token_id]
+
+    def end(self, state: str, reason: str) -> None:
+        """Finish as done, stopped or error, with one sentence why. The first ending counts."""
+        if not self.finished:
+            self.reason, self.state = reason, state
+
+    def stop(self) -> None:
+        """End now; what was made stays."""
+        self.end("stopped", "Stopped on request.")
+
+    def __iter__(self) -> Iterator[Step]:
+        """The steps made so far, then each new one when its token is drawn."""
+        index = 0
+        while index < len(self.steps) or not self.finished:
+            if index == len(self.steps):
+                self.advance()
+            else:
+                yield self.steps[index]
+                index += 1
+
+    def advance(self) -> Step | None:
+        """Exactly one forward pass: a piece of the prompt (None), or a step. None also when the run has finished."""
+        if self.finished:
+            return None
+        started = perf_counter()
+        if self.rows < self.prompt_length:
+            return self._prefill(started)
+        self.state = "running"
+        logits = self._forward(self.token_ids[-1:])
+        return self._step(logits, started)
+
+    def _prefill(self, started: float) -> Step | None:
+        self.state = "prefill"
+        logits = self._forward(self.token_ids[self.rows : min(self.rows + self.chunk, self.prompt_length)])
+        if self.rows == self.prompt_length:
+            return self._step(logits, started)
+        self.seconds_prefill += perf_counter() - started
+        return None
+
+    @torch.inference_mode()
+    def _forward(self, ids: Sequence[int]) -> Tensor:
+        """Logits (V,) float32 after the last of `ids`; queries and cache grow by their positions."""
+        inputs = torch.tensor([ids], device=self.loaded.model.device)
+        with recording(self.recorder):
+            output = self.loaded.model(
+                input_ids=inputs, past_key_values=self.cache, use_cache=True, **self._forward_options
+            )
+        self.recorder.rows += len(ids)
+        self.rows = self.recorder.rows
+        return output.logits[0, -1].float()
+
+    @torch.inference_mode()
+    def _step(self, logits: Tensor, started: float) -> Step:
+        """Draw a token from raw logits (V,) and record how."""
+        uniform = float(torch.rand((), generator=self._generator, dtype=torch.float64))
+        context = self.context(len(self.token_ids))
+        token_id, probability = sampling.sample(logits, self.decoding, context, uniform)
+        describe = partial(_describe, logits, self.decoding, context)
+        if self._keeps_logits:
+            self.step_logits.append(logits)
+        seconds = perf_counter() - started
+        step = Step(
+            index=len(self.steps),
+            token_id=token_id,
+            token=self.piece(token_id),
+            probability=probability,
+            uniform=None if self.decoding.greedy else uniform,
+            cache=caches.measure(self.cache),
+            seconds=seconds + (self.seconds_prefill if not self.steps else 0.0),
+            describe=describe if self._keeps_logits else partial(tuple, describe()),
+        )
+        self._keep(step)
+        return step
+
+    def _keep(self, step: Step) -> None:
+        if step.index == 0:
+            self.seconds_prefill = step.seconds
+        else:
+            self.seconds_decode += step.seconds
+        self.token_ids.append(step.token_id)
+        self.steps.append(step)
+        self.state = self.state if self.finished else "running"
+        if step.token_id in self._ends:
+            self.end("done", "The model ended the text.")
+        elif len(self.steps) == self.decoding.max_new_tokens:
+            self.end("done", f"The wanted {len(self.steps):,} new tokens are made.")
+        elif len(self.token_ids) == self.capacity:
+            self.end("done", f"The context of {self.capacity:,} tokens is full.")
+
+    def context(self, length: int) -> Tensor:
+        """Ids (length,) of the first tokens; empty when no setting looks at them."""
+        if self.decoding.repetition_penalty == 1:
+            length = 0
+        return torch.tensor(self.token_ids[:length], dtype=torch.long, device=self.loaded.model.device)
+
+
+def _describe(logits: Tensor, decoding: Decoding, context: Tensor) -> tuple[Stage, ...]:
+    return sampling.describe(sampling.apply_stages(logits, decoding, context))
+
+
+def _capacity(loaded: Loaded, prompt_length: int, max_new_tokens: int) -> int:
+    """Positions of a run that goes to its end: prompt and new tokens, at most the model's context."""
+    wanted = prompt_length + max_new_tokens
+    limit = loaded.card.context_length
+    return wanted if limit is None else min(wanted, limit)
+
+
+def _forward_options(model: torch.nn.Module) -> dict[str, int]:
+    """`logits_to_keep=1` where the model knows it: a long prompt needs no logits but the last."""
+    return {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+
+
+def plan_bytes(loaded: Loaded, prompt_length: int, max_new_tokens: int) -> int:
+    """Bytes that a run of this length will hold when it goes to its end: queries, cache and logits."""
+    positions = _capacity(loaded, prompt_length, max_new_tokens)
+    logits = 4 * loaded.card.vocab_size * max_new_tokens
+    kept = logits if logits <= WHOLE_LOGITS_BYTES else 0
+    return positions * prepare(loaded.model).position_bytes + kept

@@ -1,0 +1,101 @@
+"""A run: a generation and every view of it that the public contract names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from playground import attention, caches, rope, sampling
+from playground.engine import PREFILL_CHUNK, Generation
+from playground.records import Decoding
+
+if TYPE_CHECKING:
+    from models import Loaded
+
+Floats = NDArray[np.float32]
+
+
+class Run(Generation):
+    """A generation with its views; each is computed from the tensors of the forward passes when it is asked for.
+
+    T is the number of positions computed so far: len(token_ids) - 1 once a token was drawn, because the newest token
+    has not been through the model yet.
+    """
+
+    def finish(self) -> Run:
+        """Run to the end; returns itself."""
+        while not self.finished:
+            self.advance()
+        return self
+
+    def attention(self, layer: int, head: int | None = None) -> Floats:
+        """Attention probabilities float32: (H, T, T), or (T, T) of one head; rows are queries."""
+        self._check(layer, head)
+        pattern = attention.rows(self, layer, 0, self.rows, head).cpu().numpy()
+        return pattern if head is None else pattern[0]
+
+    def queries(self, layer: int, rotated: bool = True) -> Floats:
+        """Queries (H, T, D) float32, after or before rotation."""
+        self._check(layer)
+        found = attention.queries(self, layer)
+        return (found if rotated else rope.before_rotation(self, layer, found)).float().cpu().numpy().copy()
+
+    def keys(self, layer: int, rotated: bool = True) -> Floats:
+        """Keys (K, T, D) float32, after or before rotation."""
+        self._check(layer)
+        found = attention.keys(self, layer)
+        return (found if rotated else rope.before_rotation(self, layer, found)).float().cpu().numpy().copy()
+
+    def logits(self, step: int) -> Floats:
+        """Raw logits (V,) float32 of a step, before any stage. Step 0 drew the first new token."""
+        self._check_step(step)
+        return self.step_logits[step].cpu().numpy().copy()
+
+    @torch.inference_mode()
+    def distribution(self, step: int, stage: int = -1) -> Floats:
+        """Probabilities (V,) float32 after a stage of `steps[step].stages`: 0 is the raw softmax, -1 the last."""
+        return self.stages_of(step)[stage].logits.softmax(-1).cpu().numpy()
+
+    @torch.inference_mode()
+    def stages_of(self, step: int) -> tuple[sampling.Applied, ...]:
+        """The logits (V,) after each stage of a step, computed again from the raw ones by the same functions."""
+        self._check_step(step)
+        context = self.context(self.prompt_length + step)
+        return sampling.apply_stages(self.step_logits[step], self.decoding, context)
+
+    def cache_bytes(self) -> tuple[tuple[int, int], ...]:
+        """(key bytes, value bytes) of each layer, the tensors' own nbytes."""
+        return caches.layer_bytes(self.cache)
+
+    def _check(self, layer: int, head: int | None = None) -> None:
+        heads = self.anatomy.heads
+        if not self.rows:
+            raise ValueError("Nothing is computed yet: iterate over the run or call finish() first.")
+        if not 0 <= layer < len(heads):
+            raise ValueError(f"Layer {layer} does not exist: the model has layers 0 to {len(heads) - 1}.")
+        if head is not None and not 0 <= head < heads[layer]:
+            raise ValueError(f"Head {head} does not exist: layer {layer} has heads 0 to {heads[layer] - 1}.")
+
+    def _check_step(self, step: int) -> None:
+        if not 0 <= step < len(self.steps):
+            raise ValueError(f"Step {step} does not exist: {len(self.steps)} steps are made.")
+        if step >= len(self.step_logits):
+            raise ValueError("This run is too long for its vocabulary to keep all logits: ask for fewer new tokens.")
+
+
+def generate(loaded: Loaded, prompt: str, decoding: Decoding | None = None, *, chunk: int = PREFILL_CHUNK) -> Run:
+    """Begin a run; no forward pass happens until it is iterated, advanced or finished.
+
+    Args:
+        loaded: what `models.load` returned.
+        prompt: the text to continue.
+        decoding: how to draw; the defaults of `Decoding` when None.
+        chunk: prompt positions of one forward pass.
+
+    Raises:
+        ValueError: one sentence that says what to change.
+    """
+    return Run(loaded, prompt, Decoding() if decoding is None else decoding, chunk)

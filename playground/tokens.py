@@ -1,0 +1,83 @@
+"""Between text and token ids: what a prompt becomes, and what one token looks like on its own."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from models import Loaded
+
+REPLACEMENT = "\ufffd"
+WORD_START = "\u2581"
+"""SentencePiece marks a leading space with this character."""
+
+
+def encode(loaded: Loaded, prompt: str) -> list[int]:
+    """Token ids of a prompt, special tokens as the tokenizer adds them.
+
+    Raises:
+        ValueError: one sentence, when the prompt is no text, empty, not valid Unicode, or longer than the context.
+    """
+    if not isinstance(prompt, str):
+        raise ValueError("The prompt must be text.")
+    if not prompt.strip("\x00"):
+        raise ValueError("The prompt is empty: type a few words for the model to continue.")
+    _refuse_lone_surrogates(prompt)
+    ids = loaded.tokenizer(prompt, verbose=False)["input_ids"]
+    if not ids:
+        raise ValueError("The tokenizer makes no tokens of this prompt: type a few words.")
+    limit = loaded.card.context_length
+    if limit is not None and len(ids) >= limit:
+        raise ValueError(
+            f"The prompt has {len(ids):,} tokens and the model reads {limit:,} at most, one of them new: "
+            f"shorten it by {len(ids) - limit + 1:,} tokens or more."
+        )
+    if max(ids) >= loaded.card.vocab_size:
+        raise ValueError(
+            f"The tokenizer gives id {max(ids):,}, but the model knows {loaded.card.vocab_size:,} tokens: "
+            "the tokenizer does not belong to this model."
+        )
+    return ids
+
+
+def _refuse_lone_surrogates(prompt: str) -> None:
+    try:
+        prompt.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"Character {error.start + 1} of the prompt is half of a surrogate pair, which is no character: delete it."
+        ) from None
+
+
+@lru_cache(maxsize=1)
+def _byte_of_letter() -> dict[str, int]:
+    """Byte-level BPE writes each byte as a printable letter: the way back."""
+    return {letter: byte for byte, letter in bytes_to_unicode().items()}
+
+
+def piece(tokenizer: PreTrainedTokenizerBase, token_id: int) -> str:
+    """The text of one token on its own; bytes that are no whole character are written as hexadecimal escapes."""
+    text = tokenizer.decode([token_id], clean_up_tokenization_spaces=False)
+    raw = tokenizer.convert_ids_to_tokens(token_id)
+    if raw is None:
+        return f"[{token_id}]"  # rows of the embedding beyond the tokenizer's vocabulary
+    if REPLACEMENT in text:
+        letters = _byte_of_letter()
+        return "".join(f"\\x{letters[each]:02x}" if each in letters else each for each in raw)
+    if raw.startswith(WORD_START) and not text.startswith(" "):
+        return " " + text
+    return text
+
+
+def end_ids(loaded: Loaded) -> frozenset[int]:
+    """Ids that end a text: the model's generation settings and the tokenizer's end-of-text token."""
+    ids: set[int] = set()
+    for found in (loaded.model.generation_config.eos_token_id, loaded.tokenizer.eos_token_id):
+        if found is not None:
+            ids.update([found] if isinstance(found, int) else found)
+    return frozenset(ids)
