@@ -205,6 +205,7 @@ class Anatomy:
         heads: query heads of each layer.
         kv_heads: key-value heads of each layer.
         head_dims: head size of each layer.
+        scalings: factor on q kT of each layer.
         dtype: of queries, keys and values.
         rotary: None where nothing rotates.
         unreadable: terms in the scores that maps cannot follow; empty for most models.
@@ -213,6 +214,7 @@ class Anatomy:
     heads: tuple[int, ...]
     kv_heads: tuple[int, ...]
     head_dims: tuple[int, ...]
+    scalings: tuple[float, ...]
     dtype: torch.dtype
     rotary: Rotary | None
     unreadable: tuple[str, ...] = field(default=())
@@ -261,6 +263,7 @@ def _calibrate(model: PreTrainedModel) -> Anatomy:
         heads=tuple(recorder.queries[each].shape[0] for each in layers),
         kv_heads=tuple(int(cache.layers[each].keys.shape[1]) for each in layers),
         head_dims=tuple(recorder.queries[each].shape[2] for each in layers),
+        scalings=tuple(recorder.scores[each].scaling for each in layers),
         dtype=first.dtype,
         rotary=_rotary(model, rotated),
         unreadable=tuple(sorted({name for each in recorder.scores.values() for name in each.unreadable})),

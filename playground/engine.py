@@ -141,9 +141,9 @@ class Generation:
     def _step(self, logits: Tensor, started: float) -> Step:
         """Draw a token from raw logits (V,) and record how."""
         uniform = float(torch.rand((), generator=self._generator, dtype=torch.float64))
-        context = self.context(len(self.token_ids))
-        token_id, probability = sampling.sample(logits, self.decoding, context, uniform)
-        describe = partial(_describe, logits, self.decoding, context)
+        seen = self.seen(len(self.token_ids))
+        token_id, probability = sampling.sample(logits, self.decoding, seen, uniform)
+        describe = partial(_describe, logits, self.decoding, seen)
         if self._keeps_logits:
             self.step_logits.append(logits)
         seconds = perf_counter() - started
@@ -175,15 +175,16 @@ class Generation:
         elif len(self.token_ids) == self.capacity:
             self.end("done", f"The context of {self.capacity:,} tokens is full.")
 
-    def context(self, length: int) -> Tensor:
-        """Ids (length,) of the first tokens; empty when no setting looks at them."""
+    def seen(self, length: int) -> Tensor | None:
+        """Which tokens occur among the first `length`, bool (V,); None when no setting asks."""
         if self.decoding.repetition_penalty == 1:
-            length = 0
-        return torch.tensor(self.token_ids[:length], dtype=torch.long, device=self.loaded.model.device)
+            return None
+        return sampling.seen_tokens(self.token_ids[:length], self.loaded.card.vocab_size, self.loaded.model.device)
 
 
-def _describe(logits: Tensor, decoding: Decoding, context: Tensor) -> tuple[Stage, ...]:
-    return sampling.describe(sampling.apply_stages(logits, decoding, context))
+def _describe(logits: Tensor, decoding: Decoding, seen: Tensor | None) -> tuple[Stage, ...]:
+    rows = None if seen is None else seen[None]
+    return sampling.describe(sampling.apply_stages(logits[None], decoding, rows))[0]
 
 
 def _capacity(loaded: Loaded, prompt_length: int, max_new_tokens: int) -> int:

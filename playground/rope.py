@@ -99,3 +99,10 @@ def before_rotation(run: Generation, layer: int, rotated: Tensor) -> Tensor:
         return rotated.float().cpu()
     of = pairs(rotary)
     return unrotate(rotated, of, *cos_sin(rotary, of, 0, rotated.shape[1]))
+
+
+def theta(config: object) -> float | None:
+    """The base of the angles that a configuration names; None where it names none."""
+    parameters = getattr(config, "rope_parameters", None) or {}
+    found = parameters.get("rope_theta", getattr(config, "rope_theta", None))
+    return None if found is None else float(found)

@@ -54,17 +54,17 @@ class Run(Generation):
         self._check_step(step)
         return self.step_logits[step].cpu().numpy().copy()
 
-    @torch.inference_mode()
     def distribution(self, step: int, stage: int = -1) -> Floats:
         """Probabilities (V,) float32 after a stage of `steps[step].stages`: 0 is the raw softmax, -1 the last."""
-        return self.stages_of(step)[stage].logits.softmax(-1).cpu().numpy()
+        self._check_step(step)
+        return self.stages_of(step, step + 1)[stage].logits[0].softmax(-1).cpu().numpy()
 
     @torch.inference_mode()
-    def stages_of(self, step: int) -> tuple[sampling.Applied, ...]:
-        """The logits (V,) after each stage of a step, computed again from the raw ones by the same functions."""
-        self._check_step(step)
-        context = self.context(self.prompt_length + step)
-        return sampling.apply_stages(self.step_logits[step], self.decoding, context)
+    def stages_of(self, first: int, last: int) -> tuple[sampling.Applied, ...]:
+        """The logits (n, V) of steps first..last after each stage, from the raw ones by the functions that drew."""
+        seen = [self.seen(self.prompt_length + step) for step in range(first, last)]
+        rows = torch.stack([each for each in seen if each is not None]) if seen[0] is not None else None
+        return sampling.apply_stages(torch.stack(self.step_logits[first:last]), self.decoding, rows)
 
     def cache_bytes(self) -> tuple[tuple[int, int], ...]:
         """(key bytes, value bytes) of each layer, the tensors' own nbytes."""

@@ -17,12 +17,19 @@ from torch import Tensor
 from playground.records import Decoding, Stage
 
 REMOVED = float("-inf")
+LOWEST_LOG = -1e30
 
 
-def apply_repetition_penalty(logits: Tensor, penalty: float, context: Tensor) -> Tensor:
-    """Divide positive and multiply negative logits of the tokens in `context` (n,) by `penalty`. logits: (V,)."""
-    seen = logits[context]
-    return logits.scatter(0, context, torch.where(seen < 0, seen * penalty, seen / penalty))
+def seen_tokens(token_ids: Sequence[int], vocab_size: int, device: torch.device | str = "cpu") -> Tensor:
+    """Which tokens occur among `token_ids`: bool (V,)."""
+    seen = torch.zeros(vocab_size, dtype=torch.bool, device=device)
+    seen[torch.tensor(token_ids, dtype=torch.long, device=device)] = True
+    return seen
+
+
+def apply_repetition_penalty(logits: Tensor, penalty: float, seen: Tensor) -> Tensor:
+    """Divide positive and multiply negative logits (..., V) by `penalty` where `seen`, bool (..., V)."""
+    return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
 
 
 def apply_temperature(logits: Tensor, temperature: float) -> Tensor:
@@ -57,7 +64,7 @@ def keep_min_p(logits: Tensor, min_p: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Applied:
-    """A stage as it was applied: its name, its setting, and the logits (V,) after it."""
+    """A stage as it was applied: its name, its setting, and the logits (..., V) after it."""
 
     name: str
     setting: float | None
@@ -76,39 +83,56 @@ def active_stages(decoding: Decoding) -> tuple[str, ...]:
     return tuple(name for name in decoding.order if not neutral[name])
 
 
-def _apply(name: str, logits: Tensor, decoding: Decoding, context: Tensor) -> Tensor:
+def _apply(name: str, logits: Tensor, decoding: Decoding, seen: Tensor | None) -> Tensor:
     setting = getattr(decoding, name)
     if name == "repetition_penalty":
-        return apply_repetition_penalty(logits, setting, context)
+        if seen is None:
+            raise ValueError("A repetition penalty needs to know which tokens were seen.")
+        return apply_repetition_penalty(logits, setting, seen)
     return {"temperature": apply_temperature, "top_k": keep_top_k, "top_p": keep_top_p, "min_p": keep_min_p}[name](
         logits, setting
     )
 
 
-def apply_stages(logits: Tensor, decoding: Decoding, context: Tensor) -> tuple[Applied, ...]:
-    """All stages in order, the raw logits (V,) first under the name `softmax`. context: token ids (n,) seen so far."""
+def apply_stages(logits: Tensor, decoding: Decoding, seen: Tensor | None = None) -> tuple[Applied, ...]:
+    """All stages in order, the raw logits first under the name `softmax`.
+
+    Args:
+        logits: (..., V) raw.
+        decoding: the settings; stages that change nothing are left out.
+        seen: bool (..., V), tokens that a repetition penalty punishes; needed only when there is one.
+    """
     applied = [Applied("softmax", None, logits)]
     for name in active_stages(decoding):
-        applied.append(Applied(name, float(getattr(decoding, name)), _apply(name, applied[-1].logits, decoding, context)))
+        applied.append(Applied(name, float(getattr(decoding, name)), _apply(name, applied[-1].logits, decoding, seen)))
     return tuple(applied)
 
 
-def describe(applied: Sequence[Applied]) -> tuple[Stage, ...]:
-    """What each stage kept, with entropies in nats; masses are under the first (raw) distribution."""
-    logits = torch.stack([each.logits for each in applied])  # (S, V)
+def describe(applied: Sequence[Applied]) -> tuple[tuple[Stage, ...], ...]:
+    """What each stage kept, one tuple of stages for each row of logits (n, V).
+
+    Entropies are in nats; masses are under the first (raw) distribution.
+    """
+    logits = torch.stack([each.logits for each in applied])  # (S, n, V)
     log_p = logits.log_softmax(-1)
-    kept = logits > REMOVED
     p = log_p.exp()
+    kept = logits > REMOVED
     numbers = torch.stack(
         (
             kept.sum(-1).to(p.dtype),
-            torch.where(kept, p[0], 0).sum(-1),
-            -torch.where(kept, p * log_p, 0).sum(-1),
+            (p[0] * kept).sum(-1),
+            -(p * log_p.clamp(min=LOWEST_LOG)).sum(-1),  # 0 * log 0 counts as 0
+        ),
+        dim=-1,
+    )  # (S, n, 3)
+    by_row = numbers.transpose(0, 1).tolist()
+    return tuple(
+        tuple(
+            Stage(each.name, each.setting, int(n), min(mass, 1.0), max(entropy, 0.0))
+            for each, (n, mass, entropy) in zip(applied, row, strict=True)
         )
+        for row in by_row
     )
-    counts, masses, entropies = numbers.tolist()
-    rows = zip(applied, counts, masses, entropies, strict=True)
-    return tuple(Stage(each.name, each.setting, int(n), min(m, 1.0), max(h, 0.0)) for each, n, m, h in rows)
 
 
 def draw(probabilities: Tensor, uniform: float) -> int:
@@ -124,10 +148,9 @@ def draw(probabilities: Tensor, uniform: float) -> int:
     return int(torch.minimum(index, last))
 
 
-def sample(logits: Tensor, decoding: Decoding, context: Tensor, uniform: float) -> tuple[int, float]:
+def sample(logits: Tensor, decoding: Decoding, seen: Tensor | None, uniform: float) -> tuple[int, float]:
     """One token from raw logits (V,), and its probability in the last distribution: drawn, or the largest if greedy."""
-    for name in active_stages(decoding):
-        logits = _apply(name, logits, decoding, context)
+    logits = apply_stages(logits, decoding, seen)[-1].logits
     probabilities = logits.softmax(-1)
     token_id = int(logits.argmax()) if decoding.greedy else draw(probabilities, uniform)
     return token_id, float(probabilities[token_id])

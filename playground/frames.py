@@ -1,0 +1,344 @@
+"""What the browser gets: a run as small numbered JSON messages. Schema version 1.
+
+Common to all: `v` (schema version), `run` (id), `seq` (0, 1, 2, ... in a run; a gap means a message was lost and can be
+asked for again), `kind`. Arrays are base64 of little-endian float32 ("f32"), uint32 ("u32") or uint8 ("u8").
+
+begin    seq 0. `model`: name, architecture, parameters, heads / kv_heads / head_dims (one number a layer), scalings
+         (factor on q kT, one a layer), vocab_size, dtype, device, context_length, position_scheme. `rope`: null, or
+         `layers` (index of a table or -1, one a layer) and `tables` of `pairs` [[i, j], ...], `inv_freq` (radians per
+         position), `scaling`, `theta`; `rope_reason`: one sentence why null. `cache`: kind, dtype, element_bytes,
+         capacity (positions reserved). `decoding`: the settings. `prompt_length` P, `planned` (positions at most),
+         `tokens`: [{id, text}] of the prompt.
+prefill  `done` of `of` prompt positions are computed.
+steps    What came since the last message: `steps` from index `first`; the rows of attention `rows` {first, count};
+         `tiles` of the mosaic; `focus`: rows of the head in focus, or null; `norms`: f32 [layers, 2, count], root mean
+         square of the new K and V vectors; `cache`; `clock`; `texts`: {id: text} of ids not sent before.
+         A step: index, id, text, probability, seconds, rank (0 = most likely in the raw distribution), uniform (null
+         when greedy), stages [{name, setting, kept, mass, entropy}], lse (log-sum-exp of the raw logits), ids u32 [N],
+         logits f32 [N] raw, probabilities f32 [stages, N] (0 = removed). N: the most likely, and the drawn one.
+         Tiles: `bin` w, `row` (first row bin), `rows`, `cols`, data u8 [sum of heads, rows, cols]: 255 * sqrt(p), the
+         largest in each w x w cell over the new rows only. w is the power of two with at most TILE_BINS bins.
+         Focus: layer, head, first, count, pattern f32 (row r has r + 1 values, one row after another), q and k f32
+         [count, D] after rotation, cos and sin f32 [count, pairs] (absent where the layer does not rotate).
+         Cache: `k` and `v` bytes (one number when all layers agree, else a list), positions, reserved (bytes).
+         Clock: first_token and decode in seconds, steps.
+end      `state` (done, stopped, error), `reason`, `clock`.
+
+Row, step and position: the token at position t >= P was drawn at step t - P by the pass whose newest row is t - 1.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from playground import attention, caches, rope, sampling
+
+if TYPE_CHECKING:
+    from playground.records import Stage
+    from playground.runs import Run
+
+VERSION = 1
+TILE_BINS = 48
+CANDIDATES = 24
+FOCUS_ROWS = 64
+"""A message carries at most this many rows of the head in focus; the browser asks for longer stretches itself."""
+LARGEST_PICTURE = 512
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Focus:
+    """The head whose exact rows travel with the frames."""
+
+    layer: int = 0
+    head: int = 0
+
+
+@dataclass
+class Cursor:
+    """How far one reader has been told: the next seq, steps and rows sent, and the ids whose text it knows."""
+
+    seq: int = 0
+    steps: int = 0
+    rows: int = 0
+    known: set[int] = field(default_factory=set)
+
+    def next(self, run: Run, kind: str, **content: Any) -> Json:
+        """The message with the next number."""
+        message = {"v": VERSION, "run": run.id, "seq": self.seq, "kind": kind, **content}
+        self.seq += 1
+        return message
+
+
+def packed(values: Any, dtype: str) -> str:
+    """Base64 of an array or tensor as little-endian `dtype`."""
+    array = values.numpy() if isinstance(values, Tensor) else np.asarray(values)
+    return base64.b64encode(np.ascontiguousarray(array, dtype=np.dtype(dtype).newbyteorder("<")).tobytes()).decode()
+
+
+def f32(values: Any) -> str:
+    """Base64 of float32; tensors may live on any device."""
+    return packed(values.detach().float().cpu() if isinstance(values, Tensor) else values, "f4")
+
+
+# ---------------------------------------------------------------------------------------------------------- messages
+
+
+def begin(run: Run, cursor: Cursor) -> Json:
+    """The first message: what the model is, and the prompt."""
+    prompt = run.token_ids[: run.prompt_length]
+    cursor.known.update(prompt)
+    return cursor.next(
+        run,
+        "begin",
+        model=_model(run),
+        rope=_rope(run),
+        rope_reason=rope.reason_without(run),
+        cache=_cache_kind(run),
+        decoding=run.decoding.as_dict(),
+        prompt_length=run.prompt_length,
+        planned=run.capacity,
+        tokens=[{"id": each, "text": run.piece(each)} for each in prompt],
+    )
+
+
+def prefill(run: Run, cursor: Cursor) -> Json:
+    """How much of the prompt is computed."""
+    return cursor.next(run, "prefill", done=run.rows, of=run.prompt_length)
+
+
+@torch.inference_mode()
+def delta(run: Run, cursor: Cursor, focus: Focus) -> Json | None:
+    """All steps and rows since the cursor, which it advances; None when there is no new step."""
+    first, last = cursor.steps, len(run.steps)
+    if first == last:
+        return None
+    start, end = cursor.rows, run.prompt_length + last - 1  # the rows that these steps were drawn from
+    cursor.steps, cursor.rows = last, end
+    steps = _steps(run, first, last)
+    return cursor.next(
+        run,
+        "steps",
+        first=first,
+        steps=steps,
+        rows={"first": start, "count": end - start},
+        tiles=_tiles(run, start, end),
+        focus=_focus_rows(run, focus, start, end) if end - start <= FOCUS_ROWS else None,
+        norms=f32(_norms(run, start, end)),
+        cache=_cache(run, last - 1),
+        clock=clock(run),
+        texts=_new_texts(run, cursor, steps),
+    )
+
+
+def end(run: Run, cursor: Cursor) -> Json:
+    """The last message."""
+    return cursor.next(run, "end", state=run.state, reason=run.reason, clock=clock(run))
+
+
+def clock(run: Run) -> Json:
+    """Measured times of this run in seconds."""
+    return {"first_token": run.seconds_prefill, "decode": run.seconds_decode, "steps": len(run.steps)}
+
+
+# --------------------------------------------------------------------------------------------- parts of the messages
+
+
+def _model(run: Run) -> Json:
+    card, anatomy = run.loaded.card, run.anatomy
+    names = ("name", "architecture", "parameters", "vocab_size", "dtype", "device", "context_length", "position_scheme")
+    scalings = [anatomy.scalings[layer] for layer in range(len(anatomy.heads))]
+    return {name: getattr(card, name) for name in names} | {
+        "heads": anatomy.heads,
+        "kv_heads": anatomy.kv_heads,
+        "head_dims": anatomy.head_dims,
+        "scalings": scalings,
+    }
+
+
+def _rope(run: Run) -> Json | None:
+    rotary = run.anatomy.rotary
+    if rotary is None:
+        return None
+    of = rope.pairs(rotary)
+    table = {
+        "pairs": torch.stack((of.first, of.second), 1).tolist(),
+        "inv_freq": of.inv_freq.tolist(),
+        "scaling": of.scaling,
+        "theta": rope.theta(run.loaded.model.config),
+    }
+    return {"layers": [0 if layer in rotary.layers else -1 for layer in range(len(run.anatomy.heads))], "tables": [table]}
+
+
+def _cache_kind(run: Run) -> Json:
+    dtype = run.anatomy.dtype
+    name = str(dtype).removeprefix("torch.")
+    return {"kind": "contiguous", "dtype": name, "element_bytes": dtype.itemsize, "capacity": run.capacity}
+
+
+def _cache(run: Run, step: int) -> Json:
+    size = run.steps[step].cache
+    ks, vs = zip(*size.layers, strict=True)
+    return {"k": _short(ks), "v": _short(vs), "positions": size.positions, "reserved": size.reserved}
+
+
+def _short(values: Sequence[int]) -> int | list[int]:
+    """One number when all are the same."""
+    return values[0] if len(set(values)) == 1 else list(values)
+
+
+def _tiles(run: Run, start: int, end: int) -> Json:
+    width = tile_width(end)
+    pictures = attention.pooled_rows(run, start, end, width)
+    _, rows, cols = pictures.shape
+    return {"bin": width, "row": start // width, "rows": rows, "cols": cols, "data": packed(pictures, "u1")}
+
+
+def tile_width(rows: int) -> int:
+    """Positions in one cell of a tile: the smallest power of two that needs at most TILE_BINS cells."""
+    width = 1
+    while -(-rows // width) > TILE_BINS:
+        width *= 2
+    return width
+
+
+def _focus_rows(run: Run, focus: Focus, start: int, end: int) -> Json:
+    pattern = attention.rows(run, focus.layer, start, end, focus.head)[0].cpu()  # (n, end)
+    ragged = torch.cat([pattern[i, : start + i + 1] for i in range(end - start)])
+    where = {"layer": focus.layer, "head": focus.head, "first": start, "count": end - start}
+    return where | {"pattern": f32(ragged)} | _vectors(run, focus.layer, focus.head, start, end)
+
+
+def _vectors(run: Run, layer: int, head: int, start: int, end: int) -> Json:
+    """q and k of a head after rotation, and the tables that turned them."""
+    q = attention.queries(run, layer, start, end)
+    k = attention.keys(run, layer, end)
+    kv_head = head * k.shape[0] // q.shape[0]
+    vectors = {"q": f32(q[head]), "k": f32(k[kv_head, start:end])}
+    rotary = run.anatomy.rotary
+    if rotary is None or layer not in rotary.layers:
+        return vectors
+    cos, sin = rope.cos_sin(rotary, rope.pairs(rotary), start, end)
+    return vectors | {"cos": f32(cos), "sin": f32(sin)}
+
+
+def _norms(run: Run, start: int, end: int) -> Tensor:
+    """Root mean square of the new keys and values over heads and dimensions: (layers, 2, n) on the CPU."""
+    layers = range(len(run.anatomy.heads))
+    both = [(caches.keys_at(run.cache, i, end), caches.values_at(run.cache, i, end)) for i in layers]
+    return torch.stack([torch.stack([_rms(each[:, start:]) for each in pair]).cpu() for pair in both])
+
+
+def _rms(vectors: Tensor) -> Tensor:
+    """Root mean square over heads and dimensions of (K, n, D): (n,)."""
+    return vectors.float().square().mean((0, 2)).sqrt()
+
+
+# ------------------------------------------------------------------------------------------------------------- steps
+
+
+def _steps(run: Run, first: int, last: int) -> list[Json]:
+    """Steps first..last, their stages computed together."""
+    kept = min(last, len(run.step_logits))
+    if kept <= first:
+        return [_told(run, index, run.steps[index].stages) for index in range(first, last)]
+    stages = run.stages_of(first, kept)
+    told = [_told(run, first + row, each) for row, each in enumerate(sampling.describe(stages))]
+    return [one | more for one, more in zip(told, _candidates(run, stages, first, kept), strict=True)]
+
+
+def _told(run: Run, index: int, stages: Sequence[Stage]) -> Json:
+    step = run.steps[index]
+    return {
+        "index": index,
+        "id": step.token_id,
+        "text": step.token,
+        "probability": step.probability,
+        "seconds": step.seconds,
+        "uniform": step.uniform,
+        "stages": [asdict(each) for each in stages],
+    }
+
+
+def _candidates(run: Run, stages: Sequence[sampling.Applied], first: int, last: int) -> list[Json]:
+    """Of each step the most likely tokens and the drawn one: raw logits, and probability after each stage."""
+    raw = stages[0].logits  # (n, V)
+    drawn = torch.tensor([run.steps[index].token_id for index in range(first, last)], device=raw.device)[:, None]
+    ids = torch.cat((raw.topk(min(CANDIDATES, raw.shape[-1])).indices, drawn), 1)  # (n, N + 1)
+    log_mass = torch.stack([each.logits.logsumexp(-1) for each in stages])  # (S, n)
+    chosen = torch.stack([each.logits.gather(1, ids) for each in stages])  # (S, n, N + 1)
+    probabilities = (chosen - log_mass[..., None]).exp()
+    ranks = (raw > raw.gather(1, drawn)).sum(1)
+    tables = [each.cpu().numpy() for each in (ids, chosen[0], probabilities, ranks, log_mass[0])]
+    return [_candidate_row(row, *tables) for row in range(last - first)]
+
+
+def _candidate_row(row: int, ids: Any, logits: Any, probabilities: Any, ranks: Any, log_mass: Any) -> Json:
+    """The drawn token stands last; it is left out when it is among the most likely anyway."""
+    count = ids.shape[1] - int(ids[row, -1] in ids[row, :-1])
+    return {
+        "rank": int(ranks[row]),
+        "lse": float(log_mass[row]),
+        "ids": packed(ids[row, :count], "u4"),
+        "logits": packed(logits[row, :count], "f4"),
+        "probabilities": packed(probabilities[:, row, :count], "f4"),
+    }
+
+
+def _new_texts(run: Run, cursor: Cursor, steps: Iterable[Json]) -> dict[str, str]:
+    """Text of the candidates that this reader has not seen."""
+    ids: set[int] = set()
+    for step in steps:
+        if "ids" in step:
+            ids.update(np.frombuffer(base64.b64decode(step["ids"]), dtype="<u4").tolist())
+    new = ids - cursor.known
+    cursor.known |= new
+    return {str(each): run.piece(each) for each in sorted(new)}
+
+
+# --------------------------------------------------------------------------------------------------- answers on demand
+
+
+@torch.inference_mode()
+def focus(run: Run, layer: int, head: int) -> Json:
+    """Everything about one head so far: its map as a picture, q and k after rotation, and the tables that turned them.
+
+    Raises:
+        ValueError: one sentence, when the layer or head does not exist or nothing is computed yet.
+    """
+    run._check(layer, head)
+    rows = run.rows
+    width, image = attention.picture(run, layer, head, rows, LARGEST_PICTURE)
+    picture = {"bin": width, "size": image.shape[0], "data": packed(image, "u1")}
+    return {"layer": layer, "head": head, "rows": rows, "map": picture} | _vectors(run, layer, head, 0, rows)
+
+
+@torch.inference_mode()
+def row(run: Run, layer: int, head: int, position: int) -> Json:
+    """One exact row of attention: f32 [position + 1]."""
+    run._check(layer, head)
+    if not 0 <= position < run.rows:
+        raise ValueError(f"Position {position} is not computed: there are {run.rows} positions.")
+    pattern = attention.rows(run, layer, position, position + 1, head)[0, 0]
+    return {"layer": layer, "head": head, "position": position, "pattern": f32(pattern)}
+
+
+def logits(run: Run, step: int) -> Json:
+    """All raw logits of a step: f32 [V]."""
+    return {"step": step, "logits": f32(run.logits(step))}
+
+
+def texts(run: Run, ids: Sequence[int]) -> Json:
+    """The text of some tokens."""
+    vocab_size = run.loaded.card.vocab_size
+    if len(ids) > 1024 or not all(isinstance(each, int) and 0 <= each < vocab_size for each in ids):
+        raise ValueError(f"Ask for the text of up to 1,024 ids from 0 to {vocab_size - 1}.")
+    return {"texts": {str(each): run.piece(each) for each in ids}}
