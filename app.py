@@ -1,0 +1,108 @@
+"""Start the playground: arguments and environment become settings, then the server runs until it is interrupted.
+
+Every option can be given in the environment too: --max-new-tokens as PLAYGROUND_MAX_NEW_TOKENS, and so on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from playground.sessions import MIB, Limits
+
+PREFIX = "PLAYGROUND_"
+LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """A parser of whole numbers from `low` to `high`."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {low:,} to {high:,}")
+        return value
+
+    return parse
+
+
+def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    """All options; what the environment sets becomes the default."""
+    made = argparse.ArgumentParser("app.py", description="Watch a decoder-only language model while it writes.")
+    limits = Limits()
+    in_space = "SPACE_ID" in environment  # Hugging Face Spaces: reached through a proxy, shown in a frame
+
+    def option(name: str, default: Any, text: str, **more: Any) -> None:
+        variable = PREFIX + name.lstrip("-").replace("-", "_").upper()
+        told = environment.get(variable, default)
+        made.add_argument(name, default=told, help=f"{text} [{variable}; {told}]".replace("%", "%%"), **more)
+
+    option("--host", "0.0.0.0" if in_space else "127.0.0.1", "address to listen on")
+    option("--port", "7860", "port to listen on; 0 chooses a free one", type=whole(0, 65535))
+    option("--model", "storyteller", "shipped name, checkpoint directory, or hub id")
+    option("--device", None, "torch device; by default CUDA where there is one, else the CPU")
+    option("--dtype", None, "float32, bfloat16 or float16; by default bfloat16 on CUDA, else float32")
+    option("--threads", None, "CPU threads of the model; by default torch decides", type=whole(1, 1024))
+    option("--max-new-tokens", str(limits.new_tokens), "tokens that one run may draw", type=whole(1, 100_000))
+    option("--max-prompt-characters", str(limits.prompt_characters), "longest prompt", type=whole(1, 10_000_000))
+    option("--max-seconds", str(int(limits.seconds)), "longest time of one run", type=whole(1, 86_400))
+    option("--max-runs", str(limits.active), "runs under way at the same time", type=whole(1, 1024))
+    megabytes = whole(1, 1 << 24)
+    option("--session-megabytes", str(limits.session_bytes // MIB), "memory for one visitor's runs", type=megabytes)
+    option("--total-megabytes", str(limits.total_bytes // MIB), "memory for all runs", type=megabytes)
+    option("--root-path", "", "path below which a proxy publishes the app, such as /playground")
+    ancestors = "'self' https://huggingface.co https://*.hf.space" if in_space else "'self'"
+    option("--frame-ancestors", ancestors, "sites that may show the page in a frame")
+    option("--log-level", "info", "how much the server tells", choices=LOG_LEVELS)
+    return made
+
+
+def limits_of(told: argparse.Namespace) -> Limits:
+    """What visitors may use, from the options."""
+    return Limits(
+        session_bytes=told.session_megabytes * MIB,
+        total_bytes=told.total_megabytes * MIB,
+        new_tokens=told.max_new_tokens,
+        prompt_characters=told.max_prompt_characters,
+        active=told.max_runs,
+        seconds=float(told.max_seconds),
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse, load, serve."""
+    options = parser(os.environ)
+    told = options.parse_args(arguments)
+
+    # Imported late: --help and a mistyped option need no torch and no gradio.
+    import torch
+
+    from models import CheckpointError, load
+    from playground.server import Settings, serve
+
+    if told.threads:
+        torch.set_num_threads(told.threads)
+    try:
+        loaded = load(told.model, device=told.device, dtype=told.dtype)
+    except CheckpointError as error:
+        sys.exit(f"app.py: {error}")
+    print(f"{loaded.card.name}: {loaded.card.parameters:,} parameters, {loaded.card.dtype} on {loaded.card.device}")
+    settings = Settings(
+        host=told.host,
+        port=told.port,
+        root_path=told.root_path.rstrip("/"),
+        frame_ancestors=told.frame_ancestors,
+        limits=limits_of(told),
+        log_level=told.log_level,
+    )
+    serve(loaded, settings, started=lambda url: print(f"Open {url}", flush=True))
+
+
+if __name__ == "__main__":
+    main()

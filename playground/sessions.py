@@ -1,0 +1,333 @@
+"""Who runs what: the one place that changes while the app runs.
+
+A `Store` holds the runs of every browser session, counts their bytes and refuses what cannot fit. One `Worker` thread
+makes all forward passes, one step of each active run in turn, at its own pace. Whoever shows a run only looks at it:
+`Entry.frame` puts into one message all that happened since the last look, so looking more seldom costs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from playground import engine, frames, generate
+from playground.records import Decoding
+
+log = logging.getLogger(__name__)
+MIB = 1 << 20
+
+
+class Refusal(ValueError):
+    """What was asked for cannot be done here; the message is one sentence that says what to change."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one visitor and all of them together may use.
+
+    Attributes:
+        session_bytes: memory that the runs of one browser session may hold.
+        total_bytes: the same for all sessions together.
+        new_tokens: tokens that one run may draw.
+        prompt_characters: length of the longest prompt that is read.
+        active: runs that may be under way at the same time, all sessions together.
+        seconds: wall-clock time of one run; a reader that left must not keep the model busy.
+        idle_seconds: how long a finished run is kept after the last look at it.
+        log_bytes: frames kept for each run, to hand out again what a browser lost.
+    """
+
+    session_bytes: int = 512 * MIB
+    total_bytes: int = 2048 * MIB
+    new_tokens: int = 1024
+    prompt_characters: int = 20_000
+    active: int = 8
+    seconds: float = 600.0
+    idle_seconds: float = 1800.0
+    log_bytes: int = 16 * MIB
+
+
+@dataclass(eq=False)
+class Entry:
+    """One run, and how much of it has been shown."""
+
+    run: Any
+    session: str
+    planned: int
+    limits: Limits
+    clock: Callable[[], float]
+    focus: frames.Focus = field(default_factory=lambda: frames.Focus(0, 0))
+    retired: bool = False
+    over: bool = False
+    _cursor: frames.Cursor = field(default_factory=frames.Cursor)
+    _log: deque[tuple[int, str]] = field(default_factory=deque)
+    _logged: int = 0
+    _prefilled: int = -1
+
+    def __post_init__(self) -> None:
+        self.started = self.touched = self.clock()
+        self._looking = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held now; while the run is under way, at least what it will hold at its end."""
+        held = self.run.nbytes + self._logged
+        return held if self.run.finished else max(held, self.planned)
+
+    def touch(self) -> None:
+        """Somebody looked: the run is not idle."""
+        self.touched = self.clock()
+
+    def frame(self) -> str | None:
+        """JSON of everything since the last call, None when there is nothing new; the last one is of kind `end`."""
+        with self._looking:
+            self.touch()
+            finished = self.run.finished  # asked first: what happens after this line belongs to the next frame
+            made = self._next()
+            if made is None and finished and not self.over:
+                made, self.over = frames.end(self.run, self._cursor), True
+            return None if made is None else self._remember(made)
+
+    def _next(self) -> dict[str, Any] | None:
+        run, cursor = self.run, self._cursor
+        if cursor.seq == 0:
+            return frames.begin(run, cursor)
+        if run.state == "prefill" and run.rows != self._prefilled:
+            self._prefilled = run.rows
+            return frames.prefill(run, cursor)
+        return frames.delta(run, cursor, self.focus)
+
+    def _remember(self, frame: dict[str, Any]) -> str:
+        text = json.dumps(frame, separators=(",", ":"))  # ASCII: lone surrogates travel as escapes
+        self._log.append((int(frame["seq"]), text))
+        self._logged += len(text)
+        while self._logged > self.limits.log_bytes and len(self._log) > 1:
+            self._logged -= len(self._log.popleft()[1])
+        return text
+
+    def logged(self, first: int, last: int) -> list[dict[str, Any]]:
+        """The frames numbered `first` to `last` that were made so far. Raises `Refusal` when some are gone."""
+        with self._looking:
+            self.touch()
+            if self._log and first < self._log[0][0]:
+                raise Refusal("That part of the run is no longer kept: press Generate to make it again.")
+            return [json.loads(text) for seq, text in self._log if first <= seq <= last]
+
+
+class Store:
+    """The runs of all sessions. Every method may be called from any thread."""
+
+    def __init__(self, limits: Limits | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limits = limits or Limits()
+        self.clock = clock
+        self.closed = False
+        self._entries: dict[str, Entry] = {}  # by run id, oldest first
+        self._active: deque[Entry] = deque()
+        self._changed = threading.Condition()
+
+    # ---- what sessions do
+
+    def start(self, session: str, loaded: Any, prompt: str, decoding: Decoding) -> Entry:
+        """A new run of `session`, made by the worker from now on; ends the one it had under way.
+
+        Raises:
+            ValueError: one sentence that says what to change (bad prompt, no room, too many runs).
+        """
+        self._check(prompt, decoding)
+        run = generate(loaded, prompt, decoding)
+        planned = engine.plan_bytes(loaded, run.prompt_length, decoding.max_new_tokens)
+        room = min(self.limits.session_bytes, self.limits.total_bytes)
+        if planned > room:
+            raise Refusal(too_large(loaded, planned, room, decoding.max_new_tokens))
+        with self._changed:
+            self._admit(session)
+            self._make_room(session, planned)
+            entry = Entry(run, session, planned, self.limits, self.clock)
+            self._entries[run.id] = entry
+            self._active.append(entry)
+            self._changed.notify_all()
+        return entry
+
+    def find(self, run_id: object) -> Entry:
+        """The run of that id. Raises `Refusal` where there is none (any more)."""
+        with self._changed:
+            entry = self._entries.get(run_id) if isinstance(run_id, str) else None
+        if entry is None:
+            raise Refusal("This run is no longer kept: press Generate to make it again.")
+        entry.touch()
+        return entry
+
+    def stop(self, session: str) -> None:
+        """End the run that `session` has under way, if any; it stays to be read."""
+        for entry in self.runs(session):
+            if not entry.run.finished:
+                entry.run.stop()
+
+    def leave(self, session: str) -> None:
+        """The tab was closed: end and forget all runs of `session`."""
+        with self._changed:
+            for entry in [each for each in self._entries.values() if each.session == session]:
+                self._forget(entry)
+
+    def runs(self, session: str | None = None) -> list[Entry]:
+        """Runs of one session (of all for None), oldest first."""
+        with self._changed:
+            return [each for each in self._entries.values() if session is None or each.session == session]
+
+    def used(self, session: str | None = None) -> int:
+        """Bytes counted for one session (for all for None)."""
+        return sum(entry.nbytes for entry in self.runs(session))
+
+    @property
+    def active(self) -> int:
+        """Runs under way."""
+        return len(self._active)
+
+    # ---- what the worker does
+
+    def turn(self, patience: float) -> Entry | None:
+        """The run whose turn it is; waits for one up to `patience` seconds."""
+        with self._changed:
+            if not self._active and not self.closed:
+                self._changed.wait(patience)
+            if not self._active:
+                return None
+            self._active.rotate(-1)
+            return self._active[-1]
+
+    def done(self, entry: Entry) -> None:
+        """That run has ended: it takes no more turns."""
+        with self._changed:
+            if entry in self._active:
+                self._active.remove(entry)
+            self._changed.notify_all()
+
+    def sweep(self) -> None:
+        """Forget finished runs that nobody has looked at for long."""
+        oldest = self.clock() - self.limits.idle_seconds
+        with self._changed:
+            for entry in [e for e in self._entries.values() if e.run.finished and e.touched < oldest]:
+                self._forget(entry)
+
+    def wait(self, reached: Callable[[], bool], seconds: float) -> bool:
+        """Block until `reached()` holds, asked again whenever a run starts or ends."""
+        with self._changed:
+            return self._changed.wait_for(reached, seconds)
+
+    def close(self) -> None:
+        """Stop all runs and take no new ones."""
+        with self._changed:
+            self.closed = True
+            for entry in self._active:
+                entry.run.stop()
+            self._changed.notify_all()
+
+    # ---- inside: the lock is held
+
+    def _check(self, prompt: object, decoding: Decoding) -> None:
+        if not isinstance(prompt, str):
+            raise Refusal("The prompt must be text.")
+        longest = self.limits.prompt_characters
+        if len(prompt) > longest:
+            raise Refusal(f"The prompt has {len(prompt):,} characters: shorten it to {longest:,} or fewer.")
+        if decoding.max_new_tokens > self.limits.new_tokens:
+            raise Refusal(
+                f"Max new tokens is {decoding.max_new_tokens:,}: ask for {self.limits.new_tokens:,} or fewer."
+            )
+
+    def _admit(self, session: str) -> None:
+        """End what `session` has under way, unless there is no turn to be had."""
+        if self.closed:
+            raise Refusal("The server is shutting down: try again in a minute.")
+        mine = [entry for entry in self._active if entry.session == session]
+        others = len(self._active) - len(mine)
+        if others >= self.limits.active:
+            raise Refusal(f"{others} other runs are under way: try again in a few seconds.")
+        for entry in mine:
+            entry.retired = True
+            self._forget(entry)
+
+    def _forget(self, entry: Entry) -> None:
+        entry.run.stop()
+        self._entries.pop(entry.run.id, None)
+        if entry in self._active:
+            self._active.remove(entry)
+
+    def _make_room(self, session: str, planned: int) -> None:
+        self._evict(self.limits.session_bytes - planned, session)
+        if not self._evict(self.limits.total_bytes - planned, None):
+            raise Refusal(
+                "The memory for runs is in use by others: try again in a few seconds, or with a shorter prompt."
+            )
+
+    def _evict(self, allowed: int, session: str | None) -> bool:
+        """Forget the longest idle runs until the rest fits into `allowed` bytes; whether it does."""
+        mine = [each for each in self._entries.values() if session is None or each.session == session]
+        held = sum(entry.nbytes for entry in mine)
+        for entry in sorted((e for e in mine if e.run.finished), key=lambda e: e.touched):
+            if held <= allowed:
+                break
+            held -= entry.nbytes
+            self._forget(entry)
+        return held <= allowed
+
+
+def too_large(loaded: Any, planned: int, room: int, new_tokens: int) -> str:
+    """One sentence: what a run would need, what there is, and the longest prompt that fits."""
+    need = f"This run would hold {planned / MIB:,.1f} MiB and {room / MIB:,.1f} MiB are allowed"
+    low, high = 0, 1 << 24
+    while low < high:  # plan_bytes grows with the prompt: the largest length that fits, by halving
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if engine.plan_bytes(loaded, middle, new_tokens) <= room else (low, middle - 1)
+    if low == 0:
+        return f"{need}: ask for fewer than {new_tokens:,} new tokens."
+    return f"{need}: with {new_tokens:,} new tokens the prompt may have up to {low:,} tokens."
+
+
+class Worker(threading.Thread):
+    """The one thread that computes: a step of each active run in turn."""
+
+    def __init__(self, store: Store, sweep_seconds: float = 30.0) -> None:
+        super().__init__(name="decode", daemon=True)
+        self._store = store
+        self._sweep_seconds = sweep_seconds
+
+    def run(self) -> None:
+        """Until the store is closed and its last run has ended."""
+        swept = self._store.clock()
+        while True:
+            entry = self._store.turn(self._sweep_seconds)
+            if entry is not None:
+                self.advance(entry)
+            elif self._store.closed:
+                return
+            if self._store.clock() - swept > self._sweep_seconds:
+                swept = self._store.clock()
+                self._store.sweep()
+
+    def advance(self, entry: Entry) -> None:
+        """One forward pass of one run; whatever goes wrong becomes the run's state, never the thread's end."""
+        run = entry.run
+        try:
+            if self._store.clock() - entry.started > entry.limits.seconds:
+                run.end(
+                    "stopped", f"Stopped after {entry.limits.seconds:,.0f} s, the longest that one run may take here."
+                )
+            run.advance()
+        except Exception as error:
+            log.exception("run %s failed", run.id)
+            run.end("error", explained(error))
+        if run.finished:
+            self._store.done(entry)
+
+
+def explained(error: Exception) -> str:
+    """One sentence for the page; the details stand in the log."""
+    if "out of memory" in str(error).lower() or isinstance(error, MemoryError):
+        return "The device ran out of memory: shorten the prompt or ask for fewer new tokens."
+    return "The model failed at this step, and the details are in the server's log: try other settings."

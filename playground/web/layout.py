@@ -1,0 +1,168 @@
+"""What stands where on the page. Nothing here reacts: events.py does."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from playground.records import Decoding
+from playground.web import figures
+from playground.web.examples import EXAMPLES
+from playground.web.live import Live
+from playground.web.notice import Notice
+
+STATIC = Path(__file__).parent / "static"
+NAME = "Decoder Playground"
+
+
+@dataclass(frozen=True)
+class Page:
+    """The parts of the page that events use; `settings` in the order of `SETTINGS`."""
+
+    blocks: gr.Blocks
+    prompt: gr.Textbox
+    settings: tuple[gr.components.Component, ...]
+    generate: gr.Button
+    stop: gr.Button
+    notice: Notice
+    live: Live
+
+
+SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens", "seed")
+"""Names of the settings in the order of the widgets."""
+
+
+def build(facts: Mapping[str, Any], new_tokens: int, server_functions: Sequence[Callable[..., Any]]) -> Page:
+    """The whole page for one model.
+
+    Args:
+        facts: the model's card as a dictionary (`Card.as_dict()`).
+        new_tokens: the largest number of new tokens that may be asked for.
+        server_functions: what the live component may ask the server.
+    """
+    with gr.Blocks(title=NAME, fill_width=True, analytics_enabled=False) as blocks:
+        gr.HTML(_header(facts), elem_id="masthead", padding=False)
+        with gr.Tabs(elem_id="views"):
+            with gr.Tab("Playground", elem_id="playground-view"), gr.Row(elem_id="bench", equal_height=False):
+                with gr.Column(elem_id="settings", scale=0, min_width=296):
+                    prompt, notice = _prompt()
+                    generate, stop = _buttons()
+                    settings = _sampling(new_tokens)
+                with gr.Column(elem_id="stage", scale=1, min_width=320):
+                    live = Live(server_functions=list(server_functions))
+            with gr.Tab("Model", elem_id="model-view"):
+                _model(facts)
+    return Page(blocks, prompt, settings, generate, stop, notice, live)
+
+
+def head() -> str:
+    """Style sheets and modules of the page, relative to it, so that it can live below any path."""
+    sheets = [name for name in ("app.css", "live.css") if (STATIC / name).exists()]
+    links = [f'<link rel="stylesheet" href="static/{name}">' for name in sheets]
+    return "\n".join([*links, '<script type="module" src="static/settings.js"></script>'])
+
+
+def _header(facts: Mapping[str, Any]) -> str:
+    model, device = html.escape(str(facts["name"])), html.escape(str(facts["device"]))
+    details = f"{_count(facts['parameters'])} parameters · {html.escape(str(facts['dtype']))} on {device}"
+    return (
+        f'<h1>{NAME}</h1><p class="model" title="{details}"><b>{model}</b> <span>{details}</span></p>'
+        '<button type="button" id="theme" class="quiet" aria-label="Switch between light and dark"></button>'
+    )
+
+
+def _prompt() -> tuple[gr.Textbox, Notice]:
+    prompt = gr.Textbox(
+        EXAMPLES[0].prompt,
+        label="Prompt",
+        placeholder="A few words for the model to continue",
+        lines=4,
+        max_lines=8,
+        elem_id="prompt",
+    )
+    notice = Notice(elem_id="notice")
+    gr.HTML(_examples(), elem_id="examples", padding=False)
+    return prompt, notice
+
+
+def _examples() -> str:
+    """Buttons that settings.js knows by their class."""
+    made = (
+        f'<button type="button" class="example" data-prompt="{html.escape(each.prompt)}" '
+        f'title="{html.escape(each.hint)}">{html.escape(each.label)}</button>'
+        for each in EXAMPLES
+    )
+    return f'<div role="group" aria-label="Examples">{"".join(made)}</div>'
+
+
+def _buttons() -> tuple[gr.Button, gr.Button]:
+    with gr.Row(elem_id="actions"):
+        generate = gr.Button("Generate", variant="primary", elem_id="generate", min_width=120)
+        stop = gr.Button("Stop", elem_id="stop", min_width=72, scale=0)
+    return generate, stop
+
+
+def _sampling(new_tokens: int) -> tuple[gr.components.Component, ...]:
+    start = Decoding()
+    with gr.Accordion("Sampling", open=True, elem_id="sampling"):
+        sliders = (
+            gr.Slider(0, 2, start.temperature, step=0.05, label="Temperature"),
+            gr.Slider(0, 200, start.top_k, step=1, label="Top-k"),
+            gr.Slider(0, 1, start.top_p, step=0.01, label="Top-p"),
+            gr.Slider(0, 1, start.min_p, step=0.01, label="Min-p"),
+            gr.Slider(0.5, 2, start.repetition_penalty, step=0.05, label="Repetition penalty"),
+            gr.Slider(1, new_tokens, min(start.max_new_tokens, new_tokens), step=1, label="Max new tokens"),
+        )
+        with gr.Row(elem_id="seed-row"):
+            seed = gr.Number(start.seed, label="Seed", precision=0, minimum=0, elem_id="seed", min_width=120)
+            gr.Button("New seed", size="sm", elem_id="dice", scale=0, min_width=84)
+    return (*sliders, seed)
+
+
+def _model(facts: Mapping[str, Any]) -> None:
+    with gr.Row(elem_id="model-page", equal_height=False):
+        with gr.Column(scale=3, min_width=320):
+            gr.Markdown(str(facts.get("readme") or "") or "This model came without a card.", elem_id="card")
+        with gr.Column(scale=2, min_width=320):
+            gr.Markdown(_facts_table(facts), elem_id="facts")
+            curve = facts.get("loss_curve")
+            if curve:
+                gr.Plot(figures.loss_curve(curve), show_label=False, elem_id="loss-curve")
+
+
+def _facts_table(facts: Mapping[str, Any]) -> str:
+    """A Markdown table of what the model is."""
+    context = facts["context_length"]
+    rows = {
+        "Architecture": facts["architecture"],
+        "Parameters": f"{facts['parameters']:,}",
+        "Layers": facts["num_hidden_layers"],
+        "Query heads": facts["num_attention_heads"],
+        "Key-value heads": facts["num_key_value_heads"],
+        "Head size": facts["head_dim"],
+        "Hidden size": f"{facts['hidden_size']:,}",
+        "Feed-forward size": f"{facts['intermediate_size']:,}",
+        "Vocabulary": f"{facts['vocab_size']:,} tokens",
+        "Context": "unlimited" if context is None else f"{context:,} tokens",
+        "Positions": facts["position_scheme"],
+        "Norm": facts["norm"],
+        "Activation": facts["activation"],
+        "Output head": "tied to the embedding" if facts["tied_head"] else "its own matrix",
+        "Weights": f"{facts['weights_bytes'] / 2**20:,.1f} MiB, {facts['dtype']}",
+        "Device": facts["device"],
+    }
+    lines = [f"| {name} | {str(value).replace('|', '/')} |" for name, value in rows.items()]
+    return "\n".join(["| This model | |", "|---|---|", *lines])
+
+
+def _count(number: int) -> str:
+    """12,345,678 as 12.3 M."""
+    for size, unit in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return str(number)

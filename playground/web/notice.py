@@ -1,0 +1,35 @@
+"""One sentence beside the prompt: what is wrong with it, or nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+# The sentence reaches the page as text, never as markup: a template would be evaluated.
+_ON_LOAD = """
+const line = element.querySelector('[role=alert]');
+const show = () => {
+  line.textContent = props.value?.text ?? '';
+  document.body.classList.toggle('has-notice', line.textContent !== '');
+};
+watch('value', show);
+show();
+"""
+
+
+class Notice(gr.HTML):
+    """Shows the `text` of its value, {"text": sentence, "at": number}; the number makes equal sentences differ."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            None,
+            html_template='<p role="alert" class="notice"></p>',
+            js_on_load=_ON_LOAD,
+            apply_default_css=False,
+            **options,
+        )
+
+    def postprocess(self, value: Any) -> Any:
+        """The value as it is: it is no HTML."""
+        return value

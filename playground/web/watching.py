@@ -1,0 +1,50 @@
+"""Looking at a run from an event of the page: at most so often, and never longer than somebody listens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from anyio.to_thread import run_sync
+
+from playground.sessions import Entry
+
+FRAMES_PER_SECOND = 30
+
+
+async def watch(entry: Entry) -> AsyncIterator[str]:
+    """The frames of a run as JSON until its end. Closing this (tab closed, event cancelled) stops the run."""
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    try:
+        while not entry.over and not entry.retired:
+            frame = await run_sync(entry.frame)
+            if frame is not None:
+                yield frame
+            due = max(due + 1 / FRAMES_PER_SECOND, loop.time())
+            await asyncio.sleep(due - loop.time())
+    finally:
+        abandon(entry)
+
+
+async def changes(entry: Entry) -> AsyncIterator[int]:
+    """Index of the first new step, whenever there are new ones; once more when the run has ended."""
+    seen = 0
+    try:
+        while not entry.retired:
+            finished, made = entry.run.finished, len(entry.run.steps)
+            if made > seen or finished:
+                entry.touch()
+                yield seen
+                seen = made
+            if finished:
+                return
+            await asyncio.sleep(1 / FRAMES_PER_SECOND)
+    finally:
+        abandon(entry)
+
+
+def abandon(entry: Entry) -> None:
+    """Nobody listens any more: end the run within a step. It stays to be read until it is evicted."""
+    if not entry.run.finished:
+        entry.run.stop()
