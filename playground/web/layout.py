@@ -14,7 +14,7 @@ from playground.records import Decoding
 from playground.web import figures
 from playground.web.examples import EXAMPLES
 from playground.web.live import Live
-from playground.web.notice import Notice
+from playground.web.notice import notice
 
 STATIC = Path(__file__).parent / "static"
 NAME = "Decoder Playground"
@@ -29,8 +29,8 @@ class Page:
     settings: tuple[gr.components.Component, ...]
     generate: gr.Button
     stop: gr.Button
-    notice: Notice
-    live: Live
+    notice: gr.HTML
+    live: gr.HTML
 
 
 SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens", "seed")
@@ -46,18 +46,18 @@ def build(facts: Mapping[str, Any], new_tokens: int, server_functions: Sequence[
         server_functions: what the live component may ask the server.
     """
     with gr.Blocks(title=NAME, fill_width=True, analytics_enabled=False) as blocks:
-        gr.HTML(_header(facts), elem_id="masthead", padding=False)
+        gr.HTML(_header(facts), elem_id="masthead", padding=False, apply_default_css=False)
         with gr.Tabs(elem_id="views"):
             with gr.Tab("Playground", elem_id="playground-view"), gr.Row(elem_id="bench", equal_height=False):
                 with gr.Column(elem_id="settings", scale=0, min_width=296):
-                    prompt, notice = _prompt()
+                    prompt, sentence = _prompt()
                     generate, stop = _buttons()
                     settings = _sampling(new_tokens)
                 with gr.Column(elem_id="stage", scale=1, min_width=320):
                     live = Live(server_functions=list(server_functions))
             with gr.Tab("Model", elem_id="model-view"):
                 _model(facts)
-    return Page(blocks, prompt, settings, generate, stop, notice, live)
+    return Page(blocks, prompt, settings, generate, stop, sentence, live)
 
 
 def head() -> str:
@@ -76,7 +76,7 @@ def _header(facts: Mapping[str, Any]) -> str:
     )
 
 
-def _prompt() -> tuple[gr.Textbox, Notice]:
+def _prompt() -> tuple[gr.Textbox, gr.HTML]:
     prompt = gr.Textbox(
         EXAMPLES[0].prompt,
         label="Prompt",
@@ -85,9 +85,9 @@ def _prompt() -> tuple[gr.Textbox, Notice]:
         max_lines=8,
         elem_id="prompt",
     )
-    notice = Notice(elem_id="notice")
-    gr.HTML(_examples(), elem_id="examples", padding=False)
-    return prompt, notice
+    sentence = notice()
+    gr.HTML(_examples(), elem_id="examples", padding=False, apply_default_css=False)
+    return prompt, sentence
 
 
 def _examples() -> str:

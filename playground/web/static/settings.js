@@ -97,10 +97,19 @@ function pressed(event) {
   button("#generate")?.click();
 }
 
+/** Screen readers should hear "Temperature", not "range slider for Temperature". */
+function nameSliders() {
+  for (const range of document.querySelectorAll("#sampling input[type=range]")) {
+    const label = range.closest(".block")?.querySelector("[data-testid=block-info]");
+    if (label?.textContent) range.setAttribute("aria-label", label.textContent.trim());
+  }
+}
+
 /** Gradio builds the page after this module has run. */
 function whenBuilt() {
   if (!button("#generate") || !button("#theme")) return false;
   applyTheme();
+  nameSliders();
   foldOnPhones();
   document.documentElement.dataset.ready = "true";
   return true;
