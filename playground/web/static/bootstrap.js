@@ -1,0 +1,8 @@
+// Gradio runs this once for each time the component appears, with `element`, `props`, `trigger`, `server` and `watch`
+// in scope. The address is relative to the page, so that the app can live below any path.
+import(new URL("static/live.js", document.baseURI).href)
+  .then((live) => live.mount(element, { props, trigger, server, watch }))
+  .catch((error) => {
+    element.querySelector("#live").textContent = "The live view could not be loaded: reload the page.";
+    console.error(error);
+  });
