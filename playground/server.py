@@ -142,7 +142,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, started: Callable[[str], None]) -> None:
         super().__init__(config)
-        self._app, self._started = app, started
+        self.app, self._started = app, started
 
     async def startup(self, sockets: Any = None) -> None:
         """Listen, then tell where."""
@@ -154,16 +154,16 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: Any = None) -> None:
         """End all runs and the page's open connections, then stop listening."""
-        self._app.state.store.close()
-        for route in self._app.routes:
+        self.app.state.store.close()
+        for route in self.app.routes:
             stop = getattr(getattr(route, "app", None), "stop_event", None)
             if stop is not None:
                 stop.set()  # heartbeats of open pages would hold the server back
         await super().shutdown(sockets)
 
 
-def serve(loaded: Loaded, settings: Settings, started: Callable[[str], None]) -> None:
-    """Serve until interrupted; `started` is told the URL once requests are answered."""
+def make_server(loaded: Loaded, settings: Settings, started: Callable[[str], None]) -> Server:
+    """A server that is ready to `run()`; `started` is told the URL once requests are answered."""
     app = create_app(loaded, settings)
     config = uvicorn.Config(
         app,
@@ -174,4 +174,9 @@ def serve(loaded: Loaded, settings: Settings, started: Callable[[str], None]) ->
         server_header=False,
         timeout_graceful_shutdown=FAREWELL_SECONDS,
     )
-    Server(config, app, started).run()
+    return Server(config, app, started)
+
+
+def serve(loaded: Loaded, settings: Settings, started: Callable[[str], None]) -> None:
+    """Serve until interrupted."""
+    make_server(loaded, settings, started).run()

@@ -38,7 +38,7 @@ def told(error: ValueError) -> gr.Error:
 def publish(store: Store, loaded: Any, names: tuple[str, ...]) -> None:
     """Declare the endpoints; call it inside the Blocks. `names`: the checkpoints that `models.load` ships with."""
 
-    async def generate(prompt: str, settings: Settings, request: gr.Request) -> AsyncIterator[dict[str, Any]]:
+    async def generate(request: gr.Request, prompt: str, settings: Settings = None) -> AsyncIterator[dict[str, Any]]:
         """Continue a prompt; settings are those of Decoding by name. Streams what is new since the last message.
 
         Each message: run (id for /inspect), state, reason, text (all of it), steps: [{index, id, text, probability}].

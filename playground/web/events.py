@@ -42,9 +42,10 @@ def wire(page: Page, store: Store, loaded: Any) -> None:
         [page.live, page.notice],
         preprocess=False,  # the raw values: they are checked here, in one place, with one kind of sentence
         trigger_mode="multiple",  # a second press replaces the run that is under way
+        api_name="page_generate",
         **PRIVATE,
     )
-    page.stop.click(stop, None, None, trigger_mode="multiple", **PRIVATE)
+    page.stop.click(stop, None, None, trigger_mode="multiple", api_name="page_stop", **PRIVATE)
     page.blocks.unload(leave)
     gr.on(
         [each.change for each in page.settings],
