@@ -2,10 +2,20 @@
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
+from models.checkpoints import Card, CheckpointError, Loaded, load, shipped
 from models.decoder import DecoderConfig, DecoderForCausalLM, DecoderModel
 
 AutoConfig.register("decoder", DecoderConfig, exist_ok=True)
 AutoModel.register(DecoderConfig, DecoderModel, exist_ok=True)
 AutoModelForCausalLM.register(DecoderConfig, DecoderForCausalLM, exist_ok=True)
 
-__all__ = ["DecoderConfig", "DecoderForCausalLM", "DecoderModel"]
+__all__ = [
+    "Card",
+    "CheckpointError",
+    "DecoderConfig",
+    "DecoderForCausalLM",
+    "DecoderModel",
+    "Loaded",
+    "load",
+    "shipped",
+]

@@ -1,7 +1,7 @@
 """A decoder-only transformer whose variants are choices made when it is built.
 
-`DecoderConfig` names the choices; the tables `NORMS`, `POSITIONS`, `FEED_FORWARDS` and `ACTIVATIONS` turn each name into
-a module or function once, at construction, so that `forward` is the same few lines for every member of the family.
+`DecoderConfig` names the choices; the tables `NORMS`, `POSITIONS`, `FEED_FORWARDS` and `ACTIVATIONS` turn each name
+into a module or function once, at construction, so that `forward` is the same few lines for every member of the family.
 
 Shapes: B batch, T new tokens, S keys in the cache (T included), H query heads, K key-value heads, D head size,
 C hidden size, F feed-forward size, V vocabulary.
@@ -9,7 +9,7 @@ C hidden size, F feed-forward size, V vocabulary.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -35,8 +35,10 @@ class DecoderConfig(PreTrainedConfig):
     """
 
     model_type = "decoder"
-    keys_to_ignore_at_inference = ["past_key_values"]
-    attribute_map = {"rms_norm_eps": "norm_eps", "layer_norm_eps": "norm_eps", "layer_norm_epsilon": "norm_eps"}
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+    attribute_map: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"), "norm_eps"
+    )
     default_theta = 10000.0
 
     vocab_size: int = 4096
@@ -66,17 +68,30 @@ class DecoderConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         self._check_counts()
-        if self.num_key_value_heads is None:
-            self.num_key_value_heads = self.num_attention_heads
-        if self.head_dim is None:
-            self.head_dim = self.hidden_size // self.num_attention_heads
-        if self.intermediate_size is None:
-            self.intermediate_size = 4 * self.hidden_size
+        self.num_key_value_heads = self.heads[1]
+        self.head_dim = self.head_size
+        self.intermediate_size = self.inner_size
         self._check_choices()
         self._check_heads()
         super().__post_init__(**kwargs)
         if self.position != "rope":
             self.rope_parameters = None
+
+    @property
+    def heads(self) -> tuple[int, int, int]:
+        """How many query, key and value heads a layer has."""
+        shared = self.num_key_value_heads or self.num_attention_heads
+        return self.num_attention_heads, shared, shared
+
+    @property
+    def head_size(self) -> int:
+        """Dimensions of one head: `head_dim`, or an equal part of the hidden size."""
+        return self.head_dim or self.hidden_size // self.num_attention_heads
+
+    @property
+    def inner_size(self) -> int:
+        """Width of the feed-forward layer: `intermediate_size`, or four times the hidden size."""
+        return self.intermediate_size or 4 * self.hidden_size
 
     @property
     def rope_theta(self) -> float | None:
@@ -95,24 +110,30 @@ class DecoderConfig(PreTrainedConfig):
                 raise ValueError(f"{key} must be at least 1, not {value}.")
 
     def _check_choices(self) -> None:
-        tables = {"norm": NORMS, "position": POSITIONS, "feed_forward": FEED_FORWARDS, "hidden_act": ACTIVATIONS}
+        tables: dict[str, dict[str, Any]] = {
+            "norm": NORMS,
+            "position": POSITIONS,
+            "feed_forward": FEED_FORWARDS,
+            "hidden_act": ACTIVATIONS,
+        }
         for key, table in tables.items():
             if getattr(self, key) not in table:
                 raise ValueError(f"{key} {getattr(self, key)!r} is unknown; choose one of {', '.join(table)}.")
 
     def _check_heads(self) -> None:
-        if self.num_attention_heads % self.num_key_value_heads:
+        query, shared, _ = self.heads
+        if query % shared:
             raise ValueError(
-                f"num_attention_heads ({self.num_attention_heads}) must be a multiple of "
-                f"num_key_value_heads ({self.num_key_value_heads})."
+                f"num_attention_heads ({query}) must be a multiple of num_key_value_heads ({shared}), "
+                "so that every query head has its key-value head."
             )
-        if self.head_dim * self.num_attention_heads != self.hidden_size and self.hidden_size % self.num_attention_heads:
+        if self.head_size * query != self.hidden_size and self.hidden_size % query:
             raise ValueError(
-                f"hidden_size ({self.hidden_size}) is not a multiple of num_attention_heads "
-                f"({self.num_attention_heads}); set head_dim as well."
+                f"hidden_size ({self.hidden_size}) is not a multiple of num_attention_heads ({query}); "
+                "set head_dim as well."
             )
-        if self.position == "rope" and self.head_dim % 2:
-            raise ValueError(f"position 'rope' turns pairs of dimensions, so head_dim must be even, not {self.head_dim}.")
+        if self.position == "rope" and self.head_size % 2:
+            raise ValueError(f"position 'rope' turns pairs of dimensions: head_dim must be even, not {self.head_size}.")
 
 
 class RotaryPositions(nn.Module):
@@ -122,8 +143,9 @@ class RotaryPositions(nn.Module):
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        self.head_dim, self.theta = config.head_dim, config.rope_theta
+        self.head_dim, self.theta = config.head_size, config.rope_theta or config.default_theta
         self.attention_scaling = 1.0
+        self.inv_freq: Tensor
         self.register_buffer("inv_freq", self.frequencies(), persistent=False)
 
     def frequencies(self) -> Tensor:
@@ -162,7 +184,9 @@ def rotate_half(x: Tensor) -> Tensor:
     return torch.cat((-second, first), dim=-1)
 
 
-def apply_rotary_pos_emb(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> tuple[Tensor, Tensor]:
+def apply_rotary_pos_emb(
+    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1
+) -> tuple[Tensor, Tensor]:
     """Turn q (B, H, T, D) and k (B, K, T, D) by the angles in cos and sin (B, T, D)."""
     cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
     heads = (q.shape[unsqueeze_dim], k.shape[unsqueeze_dim])
@@ -173,7 +197,7 @@ def apply_rotary_pos_emb(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsquee
 
 
 def eager_attention_forward(
-    module: nn.Module,
+    module: Any,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -203,9 +227,8 @@ class DecoderAttention(nn.Module):
     def __init__(self, config: DecoderConfig, layer_idx: int) -> None:
         super().__init__()
         self.config, self.layer_idx = config, layer_idx
-        self.head_dim = config.head_dim
-        self.heads = (config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads)
-        self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
+        self.head_dim, self.heads = config.head_size, config.heads
+        self.num_key_value_groups = self.heads[0] // self.heads[1]
         self.scaling = self.head_dim**-0.5
         self.attention_dropout = config.attention_dropout
         self.is_causal = True
@@ -221,14 +244,17 @@ class DecoderAttention(nn.Module):
         past_key_values: Cache | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        """x (B, T, C) -> the layer's addition to the residual stream (B, T, C), and the pattern if `attend` gives it."""
+        """From x (B, T, C), what the layer adds to the residual stream (B, T, C), and the pattern if `attend` gives it.
+
+        A cache, where there is one, gets the new keys and values and answers with all of them (B, K, S, D).
+        """
         batch, length, _ = x.shape
         qkv = self.qkv_proj(x).view(batch, length, -1, self.head_dim).transpose(1, 2)  # (B, H + 2K, T, D)
         q, k, v = qkv.split(self.heads, dim=1)
         if position_embeddings is not None:
             q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
         if past_key_values is not None:
-            k, v = past_key_values.update(k, v, self.layer_idx)  # (B, K, S, D)
+            k, v = past_key_values.update(k, v, self.layer_idx)
         dropout = self.attention_dropout if self.training else 0.0
         out, pattern = attend(self, q, k, v, attention_mask, scaling=self.scaling, dropout=dropout, **kwargs)
         return self.o_proj(out.reshape(batch, length, -1)), pattern
@@ -240,10 +266,11 @@ class PlainFeedForward(nn.Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         self.act = ACTIVATIONS[config.hidden_act]
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
-        self.down_proj = ResidualLinear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+        self.up_proj = nn.Linear(config.hidden_size, config.inner_size, bias=config.mlp_bias)
+        self.down_proj = ResidualLinear(config.inner_size, config.hidden_size, bias=config.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Every position for itself, (B, T, C) -> (B, T, C)."""
         return self.down_proj(self.act(self.up_proj(x)))
 
 
@@ -253,10 +280,11 @@ class GatedFeedForward(nn.Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         self.act = ACTIVATIONS[config.hidden_act]
-        self.gate_up_proj = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=config.mlp_bias)
-        self.down_proj = ResidualLinear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+        self.gate_up_proj = nn.Linear(config.hidden_size, 2 * config.inner_size, bias=config.mlp_bias)
+        self.down_proj = ResidualLinear(config.inner_size, config.hidden_size, bias=config.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Every position for itself, (B, T, C) -> (B, T, C)."""
         gate, up = self.gate_up_proj(x).chunk(2, dim=-1)  # (B, T, F) each
         return self.down_proj(self.act(gate) * up)
 
@@ -289,23 +317,25 @@ class DecoderLayer(GradientCheckpointingLayer):
         self.mlp = FEED_FORWARDS[config.feed_forward](config)
 
     def forward(self, x: Tensor, attend: Callable, **kwargs: Any) -> Tensor:
-        """x (B, T, C) -> (B, T, C)."""
+        """One layer of the residual stream, (B, T, C) -> (B, T, C)."""
         x = x + self.self_attn(self.input_layernorm(x), attend, **kwargs)[0]
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
 class DecoderPreTrainedModel(PreTrainedModel):
+    """What transformers wants to know of the family: features, module names, initial weights."""
+
     config_class = DecoderConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["DecoderLayer"]
-    _skip_keys_device_placement = ["past_key_values"]
+    _no_split_modules = ["DecoderLayer"]  # noqa: RUF012
+    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_flex_attn = True
     _supports_attention_backend = True
     _can_compile_fullgraph = True
-    _can_record_outputs = {"hidden_states": DecoderLayer, "attentions": DecoderAttention}
+    _can_record_outputs = {"hidden_states": DecoderLayer, "attentions": DecoderAttention}  # noqa: RUF012
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
@@ -377,7 +407,7 @@ class DecoderModel(DecoderPreTrainedModel):
 
     def _mask(
         self, x: Tensor, attention_mask: Tensor | None, past_key_values: Cache | None, position_ids: Tensor
-    ) -> Tensor | None:
+    ) -> Any:
         """The causal mask in the form that the attention function wants; None means that nothing is hidden.
 
         One new token sees everything in a cache that holds just what came before it: no mask to build. A cache of
@@ -397,7 +427,7 @@ class DecoderModel(DecoderPreTrainedModel):
 class DecoderForCausalLM(DecoderPreTrainedModel, GenerationMixin):
     """The decoder with a head that turns hidden states into logits."""
 
-    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__(config)
@@ -419,7 +449,10 @@ class DecoderForCausalLM(DecoderPreTrainedModel, GenerationMixin):
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
-        """As `DecoderModel.forward`, and logits (B, T or logits_to_keep, V); with labels (B, T) the mean loss in nats."""
+        """As `DecoderModel.forward`, plus logits (B, T or logits_to_keep, V) and, with labels (B, T), the mean loss.
+
+        The loss is in nats per token.
+        """
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
