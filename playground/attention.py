@@ -6,12 +6,12 @@ that the layer itself used (Vaswani et al. 2017, section 3.2.1).
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-
-from playground import caches
 
 if TYPE_CHECKING:
     from playground.capture import LayerScores
@@ -27,38 +27,42 @@ def queries(run: Generation, layer: int, start: int = 0, end: int | None = None)
 
 def keys(run: Generation, layer: int, end: int | None = None) -> Tensor:
     """Post-rotation keys (K, end, D), a view."""
-    return caches.keys_at(run.cache, layer, run.rows if end is None else end)
+    return run.cache.keys_at(layer, run.rows if end is None else end)
 
 
-def scores(run: Generation, layer: int, start: int, end: int, head: int | None = None) -> Tensor:
-    """Masked scores before the softmax, float32: (H, end - start, end), or (1, ...) for one head; -inf where hidden."""
-    how = run.recorder.scores[layer]
-    if how.unreadable:
-        raise ValueError(UNREADABLE.format(layer=layer, terms=" and ".join(how.unreadable)))
-    q, k = queries(run, layer, start, end), keys(run, layer, end)
+def _raw_scores(run: Generation, layer: int, start: int, end: int, head: int | None) -> Tensor:
+    """Q kT * scaling of the rows start..end: float32 (H or 1, n, end). Query heads of a group share a key head."""
+    q, k = queries(run, layer, start, end).float(), keys(run, layer, end).float()
     if head is not None:
-        k = k[head * k.shape[0] // q.shape[0]][None]
-        q = q[head][None]
-    return _mask(_raw_scores(q, k, how), start, how.sliding_window)
+        q, k = q[head][None], k[head * k.shape[0] // q.shape[0]][None]
+    grouped = q.reshape(k.shape[0], -1, q.shape[-1]) * run.recorder.scores[layer].scaling  # (K, H/K * n, D)
+    return torch.matmul(grouped, k.transpose(1, 2)).reshape(q.shape[0], end - start, end)  # (H, n, T)
 
 
-def _raw_scores(q: Tensor, k: Tensor, how: LayerScores) -> Tensor:
-    """Scores (H, n, T) of q (H, n, D) with k (K, T, D); query heads of a group share a key head."""
-    heads, rows, head_dim = q.shape
-    grouped = q.float().reshape(k.shape[0], -1, head_dim)  # (K, H/K * n, D)
-    raw = torch.matmul(grouped, k.float().transpose(1, 2)).reshape(heads, rows, -1) * how.scaling  # (H, n, T)
-    return raw if how.softcap is None else torch.tanh(raw / how.softcap) * how.softcap
+def _pattern(raw: Tensor, start: int, how: LayerScores) -> Tensor:
+    """Soft-cap, mask and softmax of raw scores (H, n, T) whose first row is `start`."""
+    if how.softcap is not None:
+        raw = torch.tanh(raw / how.softcap) * how.softcap
+    hidden = _hidden(raw, start, how.sliding_window)
+    return (raw if hidden is None else raw.masked_fill(hidden, float("-inf"))).softmax(-1)
 
 
-def _mask(raw: Tensor, start: int, window: int | None) -> Tensor:
-    """-inf where a query at row start + i may not look: later positions, and those that left the window."""
+def _hidden(raw: Tensor, start: int, window: int | None) -> Tensor | None:
+    """Where a query at row start + i may not look, bool (n, T): later positions, and those that left the window."""
     rows, length = raw.shape[-2:]
+    if rows == 1 and window is None:
+        return None
     query = torch.arange(start, start + rows, device=raw.device)[:, None]
     key = torch.arange(length, device=raw.device)[None, :]
     hidden = key > query
-    if window is not None:
-        hidden = hidden | (key <= query - window)
-    return raw.masked_fill(hidden, float("-inf"))
+    return hidden if window is None else hidden | (key <= query - window)
+
+
+def _readable(run: Generation, layer: int) -> LayerScores:
+    how = run.recorder.scores[layer]
+    if how.unreadable:
+        raise ValueError(UNREADABLE.format(layer=layer, terms=" and ".join(how.unreadable)))
+    return how
 
 
 @torch.inference_mode()
@@ -68,29 +72,37 @@ def rows(run: Generation, layer: int, start: int, end: int, head: int | None = N
     Raises:
         ValueError: one sentence, when this layer's scores hold a term that maps cannot follow.
     """
-    return scores(run, layer, start, end, head).softmax(-1)
+    return _pattern(_raw_scores(run, layer, start, end, head), start, _readable(run, layer))
 
 
+@torch.inference_mode()
 def pooled_rows(run: Generation, start: int, end: int, width: int) -> Tensor:
     """All heads of all layers as small pictures: max over cells of `width` x `width` positions of sqrt(p), as uint8.
+
+    Layers that make their scores in the same way are worked on together: a message a token must cost next to nothing.
 
     Returns:
         (sum of H over layers, row bins, column bins) on the CPU. Row bins start at start // width; only the rows
         start..end enter, so that bins at the edge are merged with what is there already.
     """
-    lead = start % width  # rows of the first bin that came earlier
-    pictures = [_pool(rows(run, layer, start, end), lead, width) for layer in range(len(run.anatomy.heads))]
-    merged = torch.cat([each.cpu() for each in pictures])
-    return (merged.sqrt() * 255).round().to(torch.uint8)
+    pictures = []
+    for how, layers in groupby(range(len(run.anatomy.heads)), key=lambda layer: _readable(run, layer)):
+        raw = [_raw_scores(run, layer, start, end, None).to(run.device) for layer in layers]
+        pictures.append(_pool(_pattern(torch.cat(raw), start, how), start % width, width).cpu())
+    return (torch.cat(pictures).sqrt() * 255).round().to(torch.uint8)
 
 
 def _pool(pattern: Tensor, lead: int, width: int) -> Tensor:
-    """Max over width x width cells of (H, n, T); `lead` empty rows come first, zeros fill the last cells."""
-    heads, count, length = pattern.shape
-    row_bins, col_bins = -(-(lead + count) // width), -(-length // width)
-    padded = pattern.new_zeros(heads, row_bins * width, col_bins * width)
-    padded[:, lead : lead + count, :length] = pattern
-    return padded.reshape(heads, row_bins, width, col_bins, width).amax((2, 4))  # (H, row bins, column bins)
+    """Max over width x width cells of (H, n, T); the first cell lacks its first `lead` rows, the last may be short."""
+    across = _pool_last(pattern, 0, width)  # (H, n, column bins)
+    return _pool_last(across.transpose(1, 2), lead, width).transpose(1, 2)  # (H, row bins, column bins)
+
+
+def _pool_last(values: Tensor, lead: int, width: int) -> Tensor:
+    """Max over runs of `width` in the last dimension of non-negative values, after `lead` missing ones."""
+    length = lead + values.shape[-1]
+    padded = F.pad(values, (lead, -length % width))
+    return padded.reshape(*values.shape[:-1], -1, width).amax(-1)
 
 
 def picture(run: Generation, layer: int, head: int, end: int, largest: int) -> tuple[int, Tensor]:

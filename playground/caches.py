@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -18,6 +19,8 @@ class ContiguousLayer(CacheLayerMixin):
     """
 
     is_sliding = False
+    keys: Tensor
+    values: Tensor
 
     def __init__(self, capacity: int) -> None:
         super().__init__()
@@ -75,28 +78,26 @@ class ContiguousLayer(CacheLayerMixin):
         return self._keys.nbytes + self._values.nbytes if self.is_initialized else 0
 
 
-def contiguous_cache(num_hidden_layers: int, capacity: int) -> Cache:
-    """A cache of `ContiguousLayer`s, each with room for `capacity` positions."""
-    return Cache(layers=[ContiguousLayer(capacity) for _ in range(num_hidden_layers)])
+class ContiguousCache(Cache):
+    """A cache of `ContiguousLayer`s, each with room for `capacity` positions, made as the layers first call."""
 
+    layers: list[ContiguousLayer]  # type: ignore[assignment]
 
-def layer_bytes(cache: Cache) -> tuple[tuple[int, int], ...]:
-    """(key bytes, value bytes) of each layer: the tensors' own nbytes; zeros before the first forward pass."""
-    return tuple((layer.keys.nbytes, layer.values.nbytes) if layer.is_initialized else (0, 0) for layer in cache.layers)
+    def __init__(self, capacity: int) -> None:
+        super().__init__(layer_class_to_replicate=partial(ContiguousLayer, capacity))  # type: ignore[arg-type]
 
+    def layer_bytes(self) -> tuple[tuple[int, int], ...]:
+        """(key bytes, value bytes) of each layer: the tensors' own nbytes."""
+        return tuple((layer.keys.nbytes, layer.values.nbytes) for layer in self.layers)
 
-def measure(cache: Cache) -> CacheSize:
-    """The cache as it is now."""
-    return CacheSize(cache.get_seq_length(), layer_bytes(cache), sum(layer.reserved for layer in cache.layers))
+    def measure(self) -> CacheSize:
+        """The cache as it is now."""
+        return CacheSize(self.get_seq_length(), self.layer_bytes(), sum(layer.reserved for layer in self.layers))
 
+    def keys_at(self, layer: int, end: int) -> Tensor:
+        """Rotated keys (K, end, D) of one layer, a view."""
+        return self.layers[layer].keys[0, :, :end]
 
-def keys_at(cache: Cache, layer: int, end: int) -> Tensor:
-    """Rotated keys (K, end, D) of one layer, a view."""
-    return cache.layers[layer].keys[0, :, :end]
-
-
-def values_at(cache: Cache, layer: int, end: int) -> Tensor:
-    """Values (K, end, D) of one layer, a view."""
-    return cache.layers[layer].values[0, :, :end]
-
-
+    def values_at(self, layer: int, end: int) -> Tensor:
+        """Values (K, end, D) of one layer, a view."""
+        return self.layers[layer].values[0, :, :end]

@@ -23,6 +23,8 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import repeat_kv
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+from playground.caches import ContiguousCache
+
 IMPLEMENTATION = "playground"
 
 _active: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
@@ -106,6 +108,10 @@ def attend(
         key: (B, K, T, D), all cached positions, not repeated for grouped queries.
         value: (B, K, T, D).
         attention_mask: bool (B, 1, T_new, T), True = attend; None = plain causal.
+        scaling: factor on q kT; 1 / sqrt(D) when None.
+        dropout: probability of dropping a weight, in training.
+        softcap: bound of the scores, where a layer has one.
+        **kwargs: what else a family passes; `sliding_window`, `position_bias` and `is_causal` are read.
 
     Returns:
         The mixed values (B, T_new, H, D), and None in place of weights.
@@ -160,9 +166,7 @@ def _biased(mask: Tensor | None, bias: Tensor, new: int, length: int) -> Tensor:
     return bias.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else bias + mask
 
 
-def _explicit(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, softcap: float
-) -> Tensor:
+def _explicit(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, softcap: float) -> Tensor:
     """Soft-capped attention, which no fused kernel offers: `softcap * tanh(scores / softcap)` before the softmax."""
     groups = query.shape[1] // key.shape[1]
     key, value = repeat_kv(key, groups), repeat_kv(value, groups)
@@ -249,9 +253,7 @@ def prepare(model: PreTrainedModel) -> Anatomy:
 @torch.inference_mode()
 def _calibrate(model: PreTrainedModel) -> Anatomy:
     """One forward pass over two tokens: shapes from the recorder and the cache, rotation from the calls to it."""
-    from transformers import DynamicCache
-
-    recorder, cache = Recorder(capacity=2), DynamicCache()
+    recorder, cache = Recorder(capacity=2), ContiguousCache(capacity=2)
     ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
     with recording(recorder), _watching_rotation(model, recorder) as rotated:
         model(input_ids=ids, past_key_values=cache, use_cache=True)
@@ -261,7 +263,7 @@ def _calibrate(model: PreTrainedModel) -> Anatomy:
     first = recorder.queries[0]
     return Anatomy(
         heads=tuple(recorder.queries[each].shape[0] for each in layers),
-        kv_heads=tuple(int(cache.layers[each].keys.shape[1]) for each in layers),
+        kv_heads=tuple(cache.layers[each].keys.shape[1] for each in layers),
         head_dims=tuple(recorder.queries[each].shape[2] for each in layers),
         scalings=tuple(recorder.scores[each].scaling for each in layers),
         dtype=first.dtype,
@@ -284,7 +286,8 @@ def _family(model: PreTrainedModel) -> Any:
 @contextmanager
 def _watching_rotation(model: PreTrainedModel, recorder: Recorder) -> Iterator[dict[int, int]]:
     """Note which layers call the family's rotation, and on how many dimensions: {layer: dimensions}."""
-    family, rotated = _family(model), {}
+    family = _family(model)
+    rotated: dict[int, int] = {}
     original = getattr(family, "apply_rotary_pos_emb", None)
     if original is None:
         yield rotated

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from playground import caches, sampling
+from playground import sampling
+from playground.caches import ContiguousCache
 from playground.capture import Recorder, prepare, recording
 from playground.records import Decoding, Stage, Step
 from playground.tokens import encode, end_ids, piece
@@ -49,6 +50,7 @@ class Generation:
         self.loaded, self.decoding, self.chunk = loaded, decoding, chunk
         self.token_ids = encode(loaded, prompt)
         self.anatomy = prepare(loaded.model)
+        self.device = loaded.model.device
         self.id = secrets.token_urlsafe(16)
         self.prompt_length = len(self.token_ids)
         self.capacity = _capacity(loaded, self.prompt_length, decoding.max_new_tokens)
@@ -57,7 +59,7 @@ class Generation:
         self.rows = 0
         self.seconds_prefill = self.seconds_decode = 0.0
         self.recorder = Recorder(self.capacity)
-        self.cache = caches.contiguous_cache(len(self.anatomy.heads), self.capacity)
+        self.cache = ContiguousCache(self.capacity)
         self.step_logits: list[Tensor] = []
         self._keeps_logits = 4 * loaded.card.vocab_size * decoding.max_new_tokens <= WHOLE_LOGITS_BYTES
         self._generator = torch.Generator().manual_seed(decoding.seed)
@@ -73,13 +75,15 @@ class Generation:
     @property
     def text(self) -> str:
         """Prompt and continuation, special tokens left out."""
-        return self.loaded.tokenizer.decode(self.token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return self.loaded.tokenizer.decode(
+            self.token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
 
     @property
     def nbytes(self) -> int:
         """Bytes that this run holds: queries, cache (as allocated) and logits."""
         kept = sum(each.nbytes for each in self.step_logits)
-        return self.recorder.nbytes + caches.measure(self.cache).reserved + kept
+        return self.recorder.nbytes + self.cache.measure().reserved + kept
 
     def piece(self, token_id: int) -> str:
         """The text of one token on its own."""
@@ -128,7 +132,7 @@ class Generation:
     @torch.inference_mode()
     def _forward(self, ids: Sequence[int]) -> Tensor:
         """Logits (V,) float32 after the last of `ids`; queries and cache grow by their positions."""
-        inputs = torch.tensor([ids], device=self.loaded.model.device)
+        inputs = torch.tensor([ids], device=self.device)
         with recording(self.recorder):
             output = self.loaded.model(
                 input_ids=inputs, past_key_values=self.cache, use_cache=True, **self._forward_options
@@ -153,7 +157,7 @@ class Generation:
             token=self.piece(token_id),
             probability=probability,
             uniform=None if self.decoding.greedy else uniform,
-            cache=caches.measure(self.cache),
+            cache=self.cache.measure(),
             seconds=seconds + (self.seconds_prefill if not self.steps else 0.0),
             describe=describe if self._keeps_logits else partial(tuple, describe()),
         )
@@ -179,12 +183,13 @@ class Generation:
         """Which tokens occur among the first `length`, bool (V,); None when no setting asks."""
         if self.decoding.repetition_penalty == 1:
             return None
-        return sampling.seen_tokens(self.token_ids[:length], self.loaded.card.vocab_size, self.loaded.model.device)
+        return sampling.seen_tokens(self.token_ids[:length], self.loaded.card.vocab_size, self.device)
 
 
 def _describe(logits: Tensor, decoding: Decoding, seen: Tensor | None) -> tuple[Stage, ...]:
     rows = None if seen is None else seen[None]
-    return sampling.describe(sampling.apply_stages(logits[None], decoding, rows))[0]
+    applied = sampling.apply_stages(logits[None], decoding, rows)
+    return sampling.describe(applied, sampling.log_probabilities(applied))[0]
 
 
 def _capacity(loaded: Loaded, prompt_length: int, max_new_tokens: int) -> int:

@@ -31,14 +31,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from playground import attention, caches, rope, sampling
+from playground import attention, rope, sampling
 
 if TYPE_CHECKING:
     from playground.records import Stage
@@ -175,7 +175,10 @@ def _rope(run: Run) -> Json | None:
         "scaling": of.scaling,
         "theta": rope.theta(run.loaded.model.config),
     }
-    return {"layers": [0 if layer in rotary.layers else -1 for layer in range(len(run.anatomy.heads))], "tables": [table]}
+    return {
+        "layers": [0 if layer in rotary.layers else -1 for layer in range(len(run.anatomy.heads))],
+        "tables": [table],
+    }
 
 
 def _cache_kind(run: Run) -> Json:
@@ -218,7 +221,7 @@ def _focus_rows(run: Run, focus: Focus, start: int, end: int) -> Json:
 
 
 def _vectors(run: Run, layer: int, head: int, start: int, end: int) -> Json:
-    """q and k of a head after rotation, and the tables that turned them."""
+    """Q and k of a head after rotation, and the tables that turned them."""
     q = attention.queries(run, layer, start, end)
     k = attention.keys(run, layer, end)
     kv_head = head * k.shape[0] // q.shape[0]
@@ -233,7 +236,7 @@ def _vectors(run: Run, layer: int, head: int, start: int, end: int) -> Json:
 def _norms(run: Run, start: int, end: int) -> Tensor:
     """Root mean square of the new keys and values over heads and dimensions: (layers, 2, n) on the CPU."""
     layers = range(len(run.anatomy.heads))
-    both = [(caches.keys_at(run.cache, i, end), caches.values_at(run.cache, i, end)) for i in layers]
+    both = [(run.cache.keys_at(i, end), run.cache.values_at(i, end)) for i in layers]
     return torch.stack([torch.stack([_rms(each[:, start:]) for each in pair]).cpu() for pair in both])
 
 
@@ -251,8 +254,9 @@ def _steps(run: Run, first: int, last: int) -> list[Json]:
     if kept <= first:
         return [_told(run, index, run.steps[index].stages) for index in range(first, last)]
     stages = run.stages_of(first, kept)
-    told = [_told(run, first + row, each) for row, each in enumerate(sampling.describe(stages))]
-    return [one | more for one, more in zip(told, _candidates(run, stages, first, kept), strict=True)]
+    log_p = sampling.log_probabilities(stages)
+    told = [_told(run, first + row, each) for row, each in enumerate(sampling.describe(stages, log_p))]
+    return [one | more for one, more in zip(told, _candidates(run, stages[0].logits, log_p, first), strict=True)]
 
 
 def _told(run: Run, index: int, stages: Sequence[Stage]) -> Json:
@@ -264,21 +268,24 @@ def _told(run: Run, index: int, stages: Sequence[Stage]) -> Json:
         "probability": step.probability,
         "seconds": step.seconds,
         "uniform": step.uniform,
-        "stages": [asdict(each) for each in stages],
+        "stages": [dict(vars(each)) for each in stages],
     }
 
 
-def _candidates(run: Run, stages: Sequence[sampling.Applied], first: int, last: int) -> list[Json]:
-    """Of each step the most likely tokens and the drawn one: raw logits, and probability after each stage."""
-    raw = stages[0].logits  # (n, V)
-    drawn = torch.tensor([run.steps[index].token_id for index in range(first, last)], device=raw.device)[:, None]
-    ids = torch.cat((raw.topk(min(CANDIDATES, raw.shape[-1])).indices, drawn), 1)  # (n, N + 1)
-    log_mass = torch.stack([each.logits.logsumexp(-1) for each in stages])  # (S, n)
-    chosen = torch.stack([each.logits.gather(1, ids) for each in stages])  # (S, n, N + 1)
-    probabilities = (chosen - log_mass[..., None]).exp()
+def _candidates(run: Run, raw: Tensor, log_p: Tensor, first: int) -> list[Json]:
+    """Of each step the most likely tokens and the drawn one: raw logits, and probability after each stage.
+
+    raw: (n, V) logits; log_p: (S, n, V) after each stage.
+    """
+    count = raw.shape[0]
+    drawn = torch.tensor([run.steps[first + row].token_id for row in range(count)], device=raw.device)[:, None]
+    top = raw.topk(min(CANDIDATES, raw.shape[-1]))
+    ids = torch.cat((top.indices, drawn), 1)  # (n, N + 1)
+    log_mass = top.values[:, 0] - log_p[0].gather(1, top.indices[:, :1])[:, 0]  # log-sum-exp of the raw logits
+    probabilities = log_p.gather(2, ids.expand(log_p.shape[0], -1, -1)).exp()  # (S, n, N + 1)
     ranks = (raw > raw.gather(1, drawn)).sum(1)
-    tables = [each.cpu().numpy() for each in (ids, chosen[0], probabilities, ranks, log_mass[0])]
-    return [_candidate_row(row, *tables) for row in range(last - first)]
+    tables = [each.cpu().numpy() for each in (ids, raw.gather(1, ids), probabilities, ranks, log_mass)]
+    return [_candidate_row(row, *tables) for row in range(count)]
 
 
 def _candidate_row(row: int, ids: Any, logits: Any, probabilities: Any, ranks: Any, log_mass: Any) -> Json:

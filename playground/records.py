@@ -36,7 +36,9 @@ def _checked_number(name: str, value: Any) -> float | int:
     """`value` as the number that the setting `name` needs; `ValueError` with one sentence otherwise."""
     low, high = LIMITS[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} must be a number, but it is {type(value).__name__}: give a number from {low} to {high}.")
+        raise ValueError(
+            f"{name} must be a number, but it is {type(value).__name__}: give a number from {low} to {high}."
+        )
     if not math.isfinite(value) or not low <= value <= high:
         raise ValueError(f"{name} is {value}: give a number from {low} to {high}.")
     if name in WHOLE:

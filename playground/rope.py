@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from playground.capture import Rotary
@@ -42,8 +43,18 @@ def reason_without(run: Generation) -> str:
     return f"This model does not rotate queries and keys; its position scheme: {run.loaded.card.position_scheme}."
 
 
-@torch.inference_mode()
+_known: WeakKeyDictionary[nn.Module, Pairs] = WeakKeyDictionary()
+
+
 def pairs(rotary: Rotary) -> Pairs:
+    """The pairs of a model; worked out once for each loaded model."""
+    if rotary.table not in _known:
+        _known[rotary.table] = _find_pairs(rotary)
+    return _known[rotary.table]
+
+
+@torch.inference_mode()
+def _find_pairs(rotary: Rotary) -> Pairs:
     """The pairs of a model, from the rotation matrix of position 1."""
     matrix = _rotate_at(rotary, torch.eye(rotary.dim), position=1)  # row b: what unit vector b becomes
     off = matrix - torch.diag(matrix.diagonal())
@@ -93,7 +104,7 @@ def unrotate(rotated: Tensor, of: Pairs, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def before_rotation(run: Generation, layer: int, rotated: Tensor) -> Tensor:
-    """q or k (H, T, D) of rows 0..T before rotation, float32; the same numbers where the layer does not rotate."""
+    """Q or k (H, T, D) of rows 0..T before rotation, float32; the same numbers where the layer does not rotate."""
     rotary = run.anatomy.rotary
     if rotary is None or layer not in rotary.layers:
         return rotated.float().cpu()

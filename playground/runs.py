@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from playground import attention, caches, rope, sampling
+from playground import attention, rope, sampling
 from playground.engine import PREFILL_CHUNK, Generation
 from playground.records import Decoding
 
@@ -68,7 +68,7 @@ class Run(Generation):
 
     def cache_bytes(self) -> tuple[tuple[int, int], ...]:
         """(key bytes, value bytes) of each layer, the tensors' own nbytes."""
-        return caches.layer_bytes(self.cache)
+        return self.cache.layer_bytes()
 
     def _check(self, layer: int, head: int | None = None) -> None:
         heads = self.anatomy.heads

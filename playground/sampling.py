@@ -108,15 +108,22 @@ def apply_stages(logits: Tensor, decoding: Decoding, seen: Tensor | None = None)
     return tuple(applied)
 
 
-def describe(applied: Sequence[Applied]) -> tuple[tuple[Stage, ...], ...]:
-    """What each stage kept, one tuple of stages for each row of logits (n, V).
+def log_probabilities(applied: Sequence[Applied]) -> Tensor:
+    """Log-probabilities after each stage: (S, ..., V), -inf where a token was removed."""
+    return torch.stack([each.logits for each in applied]).log_softmax(-1)
+
+
+def describe(applied: Sequence[Applied], log_p: Tensor) -> tuple[tuple[Stage, ...], ...]:
+    """What each stage kept, one tuple of stages for each of n rows.
 
     Entropies are in nats; masses are under the first (raw) distribution.
+
+    Args:
+        applied: stages of logits (n, V).
+        log_p: their `log_probabilities` (S, n, V).
     """
-    logits = torch.stack([each.logits for each in applied])  # (S, n, V)
-    log_p = logits.log_softmax(-1)
     p = log_p.exp()
-    kept = logits > REMOVED
+    kept = log_p > REMOVED
     numbers = torch.stack(
         (
             kept.sum(-1).to(p.dtype),
@@ -125,13 +132,14 @@ def describe(applied: Sequence[Applied]) -> tuple[tuple[Stage, ...], ...]:
         ),
         dim=-1,
     )  # (S, n, 3)
-    by_row = numbers.transpose(0, 1).tolist()
+    return tuple(_stages(applied, row) for row in numbers.transpose(0, 1).tolist())
+
+
+def _stages(applied: Sequence[Applied], numbers: Sequence[Sequence[float]]) -> tuple[Stage, ...]:
+    """Stages of one row; rounding in the sums must not leave the range of a mass or an entropy."""
     return tuple(
-        tuple(
-            Stage(each.name, each.setting, int(n), min(mass, 1.0), max(entropy, 0.0))
-            for each, (n, mass, entropy) in zip(applied, row, strict=True)
-        )
-        for row in by_row
+        Stage(each.name, each.setting, int(kept), min(mass, 1.0), max(entropy, 0.0))
+        for each, (kept, mass, entropy) in zip(applied, numbers, strict=True)
     )
 
 

@@ -62,10 +62,10 @@ def _byte_of_letter() -> dict[str, int]:
 
 def piece(tokenizer: PreTrainedTokenizerBase, token_id: int) -> str:
     """The text of one token on its own; bytes that are no whole character are written as hexadecimal escapes."""
-    text = tokenizer.decode([token_id], clean_up_tokenization_spaces=False)
-    raw = tokenizer.convert_ids_to_tokens(token_id)
+    raw: str | None = tokenizer.convert_ids_to_tokens([token_id])[0]
     if raw is None:
         return f"[{token_id}]"  # rows of the embedding beyond the tokenizer's vocabulary
+    text = str(tokenizer.decode([token_id], clean_up_tokenization_spaces=False))
     if REPLACEMENT in text:
         letters = _byte_of_letter()
         return "".join(f"\\x{letters[each]:02x}" if each in letters else each for each in raw)

@@ -1,0 +1,164 @@
+"""The messages for the browser: numbered without gaps, and every number that of the run."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models import Loaded
+from playground import Decoding, Run, frames, generate
+from tests.playground.conftest import PROMPT
+
+DECODING = Decoding(max_new_tokens=30, temperature=0.8, top_k=20, top_p=0.9, repetition_penalty=1.2, stop_at_end=False)
+FOCUS = frames.Focus(1, 2)
+
+
+def unpack(text: str, dtype: str = "<f4") -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), dtype=dtype)
+
+
+def told(run: Run, every: int = 4) -> list[dict[str, Any]]:
+    """All messages of a run, read whenever `every` steps have been made; each must survive JSON."""
+    cursor = frames.Cursor()
+    messages = [frames.begin(run, cursor)]
+    while not run.finished:
+        for _ in range(every):
+            run.advance()
+        message = frames.delta(run, cursor, FOCUS)
+        if message is not None:
+            messages.append(message)
+    messages.append(frames.end(run, cursor))
+    return [json.loads(json.dumps(each, allow_nan=False)) for each in messages]
+
+
+@pytest.fixture
+def run(loaded: Loaded) -> Run:
+    return generate(loaded, PROMPT, DECODING)
+
+
+def test_messages_are_numbered_without_gaps_and_name_their_run(run: Run) -> None:
+    messages = told(run)
+    assert [each["seq"] for each in messages] == list(range(len(messages)))
+    assert {each["run"] for each in messages} == {run.id}
+    assert [each["kind"] for each in messages] == ["begin"] + ["steps"] * (len(messages) - 2) + ["end"]
+    assert messages[-1]["state"] == "done"
+    assert [each["text"] for each in messages[0]["tokens"]] == [
+        run.piece(i) for i in run.token_ids[: run.prompt_length]
+    ]
+
+
+def test_steps_tell_the_probabilities_that_were_drawn_from(run: Run) -> None:
+    steps = [step for message in told(run)[1:-1] for step in message["steps"]]
+    assert [each["id"] for each in steps] == run.token_ids[run.prompt_length :]
+    for each in steps:
+        ids = unpack(each["ids"], "<u4").astype(int)
+        assert each["id"] in ids
+        assert len(set(ids)) == len(ids)
+        np.testing.assert_array_equal(unpack(each["logits"]), run.logits(each["index"])[ids])
+        shown = unpack(each["probabilities"]).reshape(len(each["stages"]), len(ids))
+        for stage in range(len(each["stages"])):
+            np.testing.assert_allclose(shown[stage], run.distribution(each["index"], stage)[ids], atol=1e-6)
+        assert each["probability"] == pytest.approx(float(run.distribution(each["index"])[each["id"]]), abs=1e-6)
+        assert each["rank"] == int((run.logits(each["index"]) > run.logits(each["index"])[each["id"]]).sum())
+        for stage, record in zip(each["stages"], run.steps[each["index"]].stages, strict=True):
+            assert stage["name"] == record.name
+            assert (stage["kept"], stage["mass"]) == (record.kept, pytest.approx(record.mass))
+
+
+def test_every_candidate_text_arrives_once(run: Run) -> None:
+    messages = told(run)
+    known = {each["id"]: each["text"] for each in messages[0]["tokens"]}
+    for message in messages[1:-1]:
+        new = {int(key): text for key, text in message["texts"].items()}
+        assert not known.keys() & new.keys()
+        known |= new
+        for step in message["steps"]:
+            for each in unpack(step["ids"], "<u4"):
+                assert known[int(each)] == run.piece(int(each))
+
+
+def test_rows_of_the_head_in_focus_are_exact(run: Run) -> None:
+    messages = told(run)[1:-1]
+    pattern = run.attention(FOCUS.layer, FOCUS.head)
+    rows = 0
+    for message in messages:
+        focus, first, count = message["focus"], message["rows"]["first"], message["rows"]["count"]
+        assert first == rows
+        rows += count
+        expected = np.concatenate([pattern[r, : r + 1] for r in range(first, first + count)])
+        np.testing.assert_allclose(unpack(focus["pattern"]), expected, atol=1e-6)
+        D = run.anatomy.head_dims[FOCUS.layer]
+        q = run.queries(FOCUS.layer)[FOCUS.head, first : first + count]
+        np.testing.assert_array_equal(unpack(focus["q"]).reshape(-1, D), q)
+        assert ("cos" in focus) == (run.anatomy.rotary is not None)
+    assert rows == run.rows
+
+
+def test_tiles_put_together_are_the_pooled_maps(run: Run) -> None:
+    messages = told(run)[1:-1]
+    width = messages[-1]["tiles"]["bin"]
+    size = -(-run.rows // width)
+    heads = sum(run.anatomy.heads)
+    assembled = np.zeros((heads, size, size), np.uint8)
+    for message in messages:
+        tiles = message["tiles"]
+        scale = width // tiles["bin"]
+        cells = unpack(tiles["data"], "u1").reshape(heads, tiles["rows"], tiles["cols"])
+        for row in range(tiles["rows"]):
+            for col in range(tiles["cols"]):
+                target = assembled[:, (tiles["row"] + row) // scale, col // scale]
+                np.maximum(target, cells[:, row, col], out=target)
+    whole = np.concatenate([run.attention(layer) for layer in range(len(run.anatomy.heads))])
+    for row in range(size):
+        for col in range(size):
+            cell = whole[:, row * width : (row + 1) * width, col * width : (col + 1) * width].max((1, 2))
+            np.testing.assert_allclose(assembled[:, row, col], np.sqrt(cell) * 255, atol=0.51)
+
+
+def test_tiles_have_at_most_48_bins() -> None:
+    assert [frames.tile_width(rows) for rows in (1, 48, 49, 96, 97, 1024)] == [1, 1, 2, 2, 4, 32]
+
+
+def test_the_cache_in_the_messages_is_that_of_the_step(run: Run) -> None:
+    layers = len(run.anatomy.heads)
+    for message in told(run)[1:-1]:
+        size = run.steps[message["first"] + len(message["steps"]) - 1].cache
+        assert (message["cache"]["k"] + message["cache"]["v"]) * layers == size.total
+        assert message["cache"]["positions"] == size.positions
+
+
+def test_norms_are_the_root_mean_squares_of_the_new_keys_and_values(run: Run) -> None:
+    messages = told(run)[1:-1]
+    parts = [unpack(each["norms"]).reshape(len(run.anatomy.heads), 2, -1) for each in messages]
+    norms = np.concatenate(parts, -1)
+    for layer in range(len(run.anatomy.heads)):
+        np.testing.assert_allclose(norms[layer, 0], np.sqrt((run.keys(layer) ** 2).mean((0, 2))), rtol=1e-5)
+    assert norms.shape[-1] == run.rows
+
+
+def test_a_head_asked_for_later_comes_with_everything_so_far(run: Run) -> None:
+    run.finish()
+    answer = json.loads(json.dumps(frames.focus(run, 0, 1)))
+    assert answer["rows"] == run.rows
+    size = answer["map"]["size"]
+    picture = unpack(answer["map"]["data"], "u1").reshape(size, size)
+    np.testing.assert_allclose(picture, np.sqrt(run.attention(0, 1)) * 255, atol=0.51)
+    row = unpack(frames.row(run, 0, 1, 9)["pattern"])
+    np.testing.assert_allclose(row, run.attention(0, 1)[9, :10], atol=1e-6)
+    np.testing.assert_array_equal(unpack(frames.logits(run, 2)["logits"]), run.logits(2))
+
+
+def test_what_cannot_be_asked_is_refused_in_one_sentence(run: Run) -> None:
+    run.advance()
+    for ask in (
+        lambda: frames.focus(run, 99, 0),
+        lambda: frames.row(run, 0, 0, 10_000),
+        lambda: frames.logits(run, 5),
+        lambda: frames.texts(run, [10**9]),
+    ):
+        with pytest.raises(ValueError, match=r"\.$"):
+            ask()
