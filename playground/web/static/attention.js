@@ -1,0 +1,255 @@
+// @ts-check
+/** Attention: all heads, the chosen head, the current row. */
+import { el, setText } from "./dom.js";
+import { entropy, headKind, KINDS, shares } from "./attention_math.js";
+import { exact, nats, percent, quote, visible } from "./format.js";
+import { ARCS, drawArcs, drawMapFrame, FocusMap, GUTTER, KEYS, mapHit } from "./focus_map.js";
+import { drawMosaicFrame, Mosaic, mosaicBox, mosaicHit } from "./mosaic.js";
+import { Panel } from "./panel.js";
+import { picker } from "./picker.js";
+
+const EMPTY =
+  "Every head of every layer will show here as a tile: which earlier tokens each token reads from. Choose one to see it in full.";
+const KIND_ROWS = 128; // rows that judge a head
+
+export class AttentionPanel {
+  /** @param {import('./live.js').App} app */
+  constructor(app) {
+    this.app = app;
+    this.panel = new Panel({ name: "Attention", id: "attention", empty: EMPTY, ...app.hooks });
+    this.mosaic = new Mosaic();
+    this.map = new FocusMap();
+    this.kindKey = "";
+    /** @type {typeof KINDS[0]|null} */
+    this.kind = null;
+    /** @type {{mosaic: import('./mosaic.js').MosaicBox, map: import('./focus_map.js').MapBox}|null} */
+    this.boxes = null;
+    this.layer = picker("Layer", (layer) => app.selection.set({ layer }));
+    this.head = picker("Head", (head) => app.selection.set({ head }));
+    this.badge = el("span.lv-badge", { tabindex: 0 });
+    this.panel.controls.append(this.layer.root, this.head.root, this.badge);
+    this.listen();
+  }
+
+  listen() {
+    const host = this.panel.canvasHost;
+    host.addEventListener("click", (/** @type {MouseEvent} */ event) => this.onClick(event));
+    host.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => this.onHover(event));
+    host.addEventListener("pointerleave", () => {
+      this.app.tip.hide();
+      this.panel.surface.begin("over");
+    });
+  }
+
+  /** @param {MouseEvent} event */
+  onClick(event) {
+    const { store, selection } = this.app;
+    if (!this.boxes || !store.begin) return;
+    const at = this.panel.surface.point(event);
+    const tile = mosaicHit(this.boxes.mosaic, at, store.begin.model.heads);
+    if (tile) return void selection.set(tile);
+    const cell = mapHit(this.boxes.map, at);
+    if (cell && cell.row < store.rows) {
+      selection.pick(cell.row + 1);
+      selection.set({ key: cell.key });
+    } else this.pickKey(at);
+  }
+
+  /** A click on the arcs chooses the key. @param {{x: number, y: number}} at */
+  pickKey(at) {
+    const key = this.keyAt(at);
+    if (key !== null) this.app.selection.set({ key });
+  }
+
+  /** @param {{x: number, y: number}} at */
+  keyAt(at) {
+    if (!this.boxes) return null;
+    const { map } = this.boxes;
+    const key = Math.floor(((at.x - map.x) / map.size) * map.extent);
+    const inside = at.y > map.y + map.size && at.y < map.y + map.size + ARCS + KEYS;
+    return inside && key >= 0 && key <= this.app.selection.row ? key : null;
+  }
+
+  /** @param {PointerEvent} event */
+  onHover(event) {
+    const { store, tip } = this.app;
+    const pen = this.panel.surface.begin("over");
+    if (!this.boxes || !store.begin) return;
+    const at = this.panel.surface.point(event);
+    const tile = mosaicHit(this.boxes.mosaic, at, store.begin.model.heads);
+    const cell = mapHit(this.boxes.map, at);
+    const key = this.keyAt(at);
+    this.panel.canvasHost.style.cursor = tile || cell || key !== null ? "pointer" : "";
+    if (tile) tip.show(event, [`Layer ${tile.layer} · head ${tile.head}`, "Click to see this head"]);
+    else if (cell && cell.row < store.rows) this.hoverCell(event, pen, cell);
+    else if (key !== null) tip.show(event, this.aboutCell(this.app.selection.row, key));
+    else tip.hide();
+  }
+
+  /** @param {PointerEvent} event @param {CanvasRenderingContext2D} pen @param {{row: number, key: number}} cell */
+  hoverCell(event, pen, cell) {
+    const { map } = /** @type {NonNullable<typeof this.boxes>} */ (this.boxes);
+    const side = Math.max(3, map.size / map.extent);
+    const step = map.size / map.extent;
+    pen.strokeStyle = this.app.palette.colors.ink;
+    pen.strokeRect(map.x + cell.key * step - 0.5, map.y + cell.row * step - 0.5, side + 1, side + 1);
+    this.app.tip.show(event, this.aboutCell(cell.row, cell.key));
+    if (this.app.store.finished) this.app.restOn(`row ${cell.row}`, () => this.fetchRow(event, cell));
+  }
+
+  /** The pointer rests: get the exact row. @param {PointerEvent} event @param {{row: number, key: number}} cell */
+  fetchRow(event, cell) {
+    const { store, selection, tip } = this.app;
+    const { layer, head } = selection;
+    if (store.heads.wantRow(layer, head, cell.row)) return;
+    const poll = () => {
+      if (tip.node.hidden) return;
+      if (store.heads.find(layer, head)?.patterns.has(cell.row)) tip.show(event, this.aboutCell(cell.row, cell.key));
+    };
+    setTimeout(poll, 60);
+  }
+
+  /** @param {number} row @param {number} key */
+  aboutCell(row, key) {
+    const { store, selection } = this.app;
+    const head = store.heads.find(selection.layer, selection.head);
+    const p = head?.patterns.get(row)?.[key];
+    const words = `query ${row} ${quote(store.tokens[row].text)} → key ${key} ${quote(store.tokens[key].text)}`;
+    if (p !== undefined) return [`${percent(p)}`, words, `exactly ${exact(p)}`];
+    const cell = head ? head.map.at(0, Math.floor(row / head.map.bin), Math.floor(key / head.map.bin)) / 255 : NaN;
+    return [`≈ ${percent(cell * cell)}`, words, "from the 8-bit picture"];
+  }
+
+  /** @param {import('./live.js').View} view */
+  draw(view) {
+    const { store, begin } = view;
+    if (!begin) return this.panel.show("");
+    this.layer.fill(begin.model.heads.length, view.layer);
+    this.head.fill(begin.model.heads[view.layer], view.head);
+    if (!store.rows) return this.panel.show(`Reading the prompt: ${store.prefill.done} of ${store.prefill.of} tokens.`);
+    this.panel.show(null);
+    this.judge(view);
+    this.panel.describe(this.summary(view));
+    if (this.panel.tabular) return this.panel.fillTable(this.table(view));
+    if (this.panel.surface.visible) this.picture(view);
+  }
+
+  /** @param {import('./live.js').View} view */
+  picture(view) {
+    const { surface } = this.panel;
+    const { palette, store } = this.app;
+    const heads = /** @type {import('./types.js').Begin} */ (view.begin).model.heads;
+    const boxes = this.arrange(surface.width, surface.height, heads);
+    this.boxes = boxes;
+    this.mosaic.paint(boxes.mosaic, store, palette, surface.ratio);
+    this.map.paint(boxes.map, view.headData, palette, surface.ratio);
+    const pen = surface.begin("base");
+    this.mosaic.draw(pen, boxes.mosaic, surface.ratio);
+    drawMosaicFrame(pen, boxes.mosaic, heads, palette, view);
+    this.map.draw(pen, boxes.map);
+    drawMapFrame(pen, boxes.map, view, palette);
+    drawArcs(pen, boxes.map, view, palette);
+    this.record(view);
+  }
+
+  /** Mosaic at the left, map and arcs at the right; one above the other where it is narrow. @param {number} width @param {number} height @param {number[]} heads */
+  arrange(width, height, heads) {
+    const narrow = width < 420;
+    const split = narrow ? width : width * 0.46;
+    const above = narrow ? height * 0.42 : 0;
+    const mosaic = mosaicBox({ x: 0, y: 0, width: split, height: narrow ? above : height }, heads);
+    const used = narrow ? 0 : mosaic.x + mosaic.cell * mosaic.columns + 16;
+    const room = { width: width - used - GUTTER - 2, height: height - above - ARCS - KEYS - 8 };
+    const size = Math.floor(Math.max(24, Math.min(room.width, room.height)));
+    const spare = Math.max(0, room.width - size);
+    const x = Math.floor(used + GUTTER + spare / 2);
+    return { mosaic, map: { x, y: Math.floor(above) + 2, size, extent: this.app.store.extent } };
+  }
+
+  /** Name the head from its picture, at most once per new row. @param {import('./live.js').View} view */
+  judge(view) {
+    const key = [view.store.run, view.layer, view.head, view.headData?.rows, view.pattern ? view.row : ""].join();
+    if (key !== this.kindKey) {
+      this.kindKey = key;
+      this.kind = this.findKind(view);
+    }
+    setText(this.badge, this.kind ? `${this.kind.name} · derived` : "");
+    this.badge.hidden = !this.kind;
+    if (this.kind) this.badge.title = kindHelp(this.kind);
+  }
+
+  /** @param {import('./live.js').View} view */
+  findKind({ headData, row, pattern }) {
+    const map = headData?.map;
+    if (map && map.bin === 1 && headData.rows > 4) {
+      const last = headData.rows;
+      const rows = Array.from({ length: Math.min(last, KIND_ROWS) }, (_, i) => last - 1 - i);
+      return headKind(shares((r, k) => (map.at(0, r, k) / 255) ** 2, rows));
+    }
+    return pattern ? headKind(shares((_, k) => pattern[k], [row])) : null;
+  }
+
+  /** @param {import('./live.js').View} view */
+  summary(view) {
+    const { store, row, pattern, key } = view;
+    const name = `Layer ${view.layer}, head ${view.head}`;
+    if (!pattern || key === null) return `${name}: fetching the row of ${quote(store.tokens[row].text)}.`;
+    const best = view.strongest;
+    const asks = `the query ${quote(store.tokens[row].text)} (position ${row})`;
+    return (
+      `${name}: ${asks} reads most from ${quote(store.tokens[best].text)} (position ${best}) with ${percent(pattern[best])}; ` +
+      `entropy ${nats(entropy(pattern))} of at most ${nats(Math.log(row + 1))} over ${row + 1} keys.`
+    );
+  }
+
+  /** @param {import('./live.js').View} view */
+  record(view) {
+    const { store, row, key, pattern } = view;
+    this.app.drawn.attention = {
+      run: store.run,
+      position: view.position,
+      row,
+      layer: view.layer,
+      head: view.head,
+      key,
+      exact: pattern !== null,
+      probability: pattern && key !== null ? pattern[key] : null,
+      entropy: pattern ? entropy(pattern) : null,
+      kind: this.kind ? this.kind.name : null,
+      mapRows: view.headData ? view.headData.rows : 0,
+      tileBin: store.tiles ? store.tiles.bin : 1,
+      boxes: this.boxes,
+    };
+  }
+
+  /** @param {import('./live.js').View} view @returns {import('./tables.js').Table|null} */
+  table(view) {
+    const { pattern, store } = view;
+    if (!pattern) return null;
+    return {
+      caption: `Layer ${view.layer}, head ${view.head}: attention of query ${view.row} ${quote(store.tokens[view.row].text)}`,
+      columns: ["Key position", "Token", "Probability", "Cumulative from the strongest"],
+      rows: cumulative(pattern).map(({ key, sum }) => [
+        key,
+        visible(store.tokens[key].text),
+        exact(pattern[key]),
+        percent(sum),
+      ]),
+      mark: view.key ?? undefined,
+      text: 2,
+    };
+  }
+}
+
+/** @param {typeof KINDS[0]} kind */
+function kindHelp(kind) {
+  const rules = KINDS.map((k) => `${k.name}: ${k.means}`).join("\n");
+  return `“${kind.name}” is derived by us from this head's map (mean over its latest rows), not told by the model.\nFirst rule that holds:\n${rules}`;
+}
+
+/** By key position, with the sum of all at least as strong. @param {Float32Array} pattern */
+function cumulative(pattern) {
+  const order = Array.from(pattern.keys()).sort((a, b) => pattern[b] - pattern[a]);
+  let sum = 0;
+  return order.map((key) => ({ key, sum: (sum += pattern[key]) })).sort((a, b) => a.key - b.key);
+}

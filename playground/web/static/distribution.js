@@ -1,0 +1,100 @@
+// @ts-check
+/** What the next-token panel shows of a step: what happened, or what other settings would have made of it. */
+import { applyStages, describe, draw, largest } from "./sampling.js";
+
+/**
+ * @typedef {{
+ *   id: number, raw: number, probabilities: number[], happened: number, removedBy: number, drawn: boolean, chosen: boolean,
+ * }} Candidate  `probabilities` by stage; `happened`: what it was really drawn with; `removedBy`: index of a stage or -1;
+ * `drawn`: the token of the text; `chosen`: the one that the same random number picks under the settings shown
+ * @typedef {{
+ *   stages: import('./types.js').Stage[], candidates: Candidate[], rest: {count: number, mass: number[]},
+ *   whatIf: boolean, whole: boolean, chosen: number,
+ * }} Distribution  `rest`: everything that has no row, its mass by stage; `whole`: over the whole vocabulary
+ */
+
+/** @param {number[]} probabilities by stage @returns {number} */
+const removedBy = (probabilities) => probabilities.findIndex((p, stage) => stage > 0 && p === 0);
+
+/** As it happened, from the step's own record. @param {import('./types.js').Step} step @param {number} vocabulary @returns {Distribution} */
+export function happened(step, vocabulary) {
+  const n = step.ids.length;
+  const last = step.stages.length - 1;
+  const candidates = Array.from(step.ids, (id, i) => {
+    const probabilities = step.stages.map((_, stage) => step.probabilities[stage * n + i]);
+    const drawn = id === step.id;
+    return {
+      id,
+      raw: probabilities[0],
+      probabilities,
+      happened: probabilities[last],
+      removedBy: removedBy(probabilities),
+      drawn,
+      chosen: drawn,
+    };
+  });
+  const rest = restOf(candidates, step.stages, vocabulary);
+  return { stages: step.stages, candidates, rest, whatIf: false, whole: true, chosen: step.id };
+}
+
+/** @param {Candidate[]} candidates @param {import('./types.js').Stage[]} stages @param {number} vocabulary */
+function restOf(candidates, stages, vocabulary) {
+  const mass = stages.map((_, stage) =>
+    Math.max(0, 1 - candidates.reduce((sum, c) => sum + c.probabilities[stage], 0)),
+  );
+  return { count: Math.max(0, vocabulary - candidates.length), mass };
+}
+
+/**
+ * The same step under other settings. With the whole vocabulary's logits it is exact; with the most likely ones alone
+ * the rest counts as removed by every filter, and `whole` says so.
+ * @param {import('./types.js').Step} step @param {import('./types.js').Settings} settings
+ * @param {number[]} context ids of all tokens before the step's
+ * @param {import('./types.js').Logits|null} logits @param {number} vocabulary @returns {Distribution}
+ */
+export function recut(step, settings, context, logits, vocabulary) {
+  const whole = logits !== null && logits.ids === null;
+  const raw = whole ? logits.logits : logits?.logits || step.logits;
+  const ids = whole ? null : logits?.ids || step.ids;
+  const place = new Map(ids ? Array.from(ids, (id, i) => /** @type {[number, number]} */ ([id, i])) : []);
+  const indexOf = (/** @type {number} */ id) => (ids ? place.get(id) : id);
+  const seen = context.map(indexOf).filter((i) => i !== undefined);
+  const stages = describe(applyStages(raw, settings, /** @type {number[]} */ (seen)));
+  const known = whole
+    ? 1
+    : Math.min(
+        1,
+        Array.from(raw).reduce((sum, x) => sum + Math.exp(x - step.lse), 0),
+      );
+  const chosen = choose(stages[stages.length - 1].probabilities, step, settings, ids);
+  const past = happened(step, vocabulary);
+  const list = past.candidates.map((c) => again(c, stages, indexOf(c.id), known, chosen));
+  if (!list.some((c) => c.chosen)) list.push(newcomer(chosen, stages, indexOf(chosen), known));
+  if (!whole) for (const stage of stages) stage.mass *= known;
+  return { stages, candidates: list, rest: restOf(list, stages, vocabulary), whatIf: true, whole, chosen };
+}
+
+/** @param {Float64Array} probabilities @param {import('./types.js').Step} step @param {import('./types.js').Settings} settings @param {Uint32Array|null} ids */
+function choose(probabilities, step, settings, ids) {
+  const greedy = settings.temperature === 0 || step.uniform === null;
+  const index = greedy ? largest(probabilities) : draw(probabilities, /** @type {number} */ (step.uniform));
+  return ids ? ids[index] : index;
+}
+
+/**
+ * @param {Candidate} candidate @param {{probabilities: Float64Array}[]} stages @param {number|undefined} index
+ * @param {number} known raw mass that the stages were computed over @param {number} chosen @returns {Candidate}
+ */
+function again(candidate, stages, index, known, chosen) {
+  const probabilities = stages.map((stage, i) =>
+    index === undefined ? 0 : stage.probabilities[index] * (i === 0 ? known : 1),
+  );
+  return { ...candidate, probabilities, removedBy: removedBy(probabilities), chosen: candidate.id === chosen };
+}
+
+/** A token that only other settings bring into view. @param {number} id @param {{probabilities: Float64Array}[]} stages @param {number|undefined} index @param {number} known @returns {Candidate} */
+function newcomer(id, stages, index, known) {
+  const blank = { id, raw: 0, probabilities: [], happened: 0, removedBy: -1, drawn: false, chosen: true };
+  const made = again(blank, stages, index, known, id);
+  return { ...made, raw: made.probabilities[0] };
+}

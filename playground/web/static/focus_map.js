@@ -1,0 +1,175 @@
+// @ts-check
+/** The selected head in full: queries down, keys across, and below it the current row as arcs. */
+import { Bitmap, coverage, fitText, line } from "./surface.js";
+import { strongest } from "./attention_math.js";
+import { percent, visible } from "./format.js";
+
+export const GUTTER = 64; // room for query labels
+export const ARCS = 44; // height of the arcs
+export const KEYS = 28; // height of the key labels
+const LABEL = 11; // px between labels that do not touch
+
+/** @typedef {{x: number, y: number, size: number, extent: number}} MapBox  extent: positions along a side */
+
+export class FocusMap {
+  constructor() {
+    this.bitmap = new Bitmap();
+    this.key = "";
+  }
+
+  /**
+   * @param {MapBox} box @param {import('./head_book.js').Head|null} head
+   * @param {import('./palette.js').Palette} palette @param {number} ratio
+   */
+  paint(box, head, palette, ratio) {
+    const side = Math.max(1, Math.round(box.size * ratio));
+    const version = head ? `${head.layer}.${head.head}.${head.map.version}.${head.rows}` : "";
+    const key = [version, box.extent, side, palette.version].join();
+    if (key === this.key) return;
+    this.key = key;
+    this.bitmap.resize(side, side);
+    this.bitmap.pixels.fill(palette.maskPixel);
+    if (head) this.fill(head.map, coverage(side, box.extent / head.map.bin), palette.lut);
+    this.bitmap.flush();
+  }
+
+  /** @param {import('./growing.js').PooledMaps} map @param {{first: Int32Array, end: Int32Array}} cover @param {Uint32Array} lut */
+  fill(map, cover, lut) {
+    const { limit, data } = map;
+    const { width, pixels } = this.bitmap;
+    const rows = Math.ceil(map.rows / map.bin);
+    for (let y = 0; y < width; y++) {
+      const last = cover.end[y] - 1;
+      if (cover.first[y] >= rows) break;
+      for (let x = 0; x < width && cover.first[x] <= last; x++) {
+        let best = 0;
+        for (let r = cover.first[y]; r < cover.end[y] && r < limit; r++) {
+          for (let c = cover.first[x]; c < cover.end[x] && c < limit; c++) {
+            if (data[r * limit + c] > best) best = data[r * limit + c];
+          }
+        }
+        pixels[y * width + x] = lut[best];
+      }
+    }
+  }
+
+  /** @param {CanvasRenderingContext2D} pen @param {MapBox} box */
+  draw(pen, box) {
+    pen.imageSmoothingEnabled = false;
+    pen.drawImage(this.bitmap.canvas, box.x, box.y, box.size, box.size);
+  }
+}
+
+/** Centre of a position along an axis of the map. @param {MapBox} box @param {number} position */
+export const along = (box, position) => ((position + 0.5) * box.size) / box.extent;
+
+/** @param {MapBox} box @param {{x: number, y: number}} at @returns {{row: number, key: number}|null} */
+export function mapHit(box, at) {
+  const row = Math.floor(((at.y - box.y) / box.size) * box.extent);
+  const key = Math.floor(((at.x - box.x) / box.size) * box.extent);
+  if (row < 0 || row >= box.extent || key < 0 || key > row) return null;
+  return { row, key };
+}
+
+/**
+ * Frame, labels, the current row and the chosen key.
+ * @param {CanvasRenderingContext2D} pen @param {MapBox} box
+ * @param {import('./live.js').View} view @param {import('./palette.js').Palette} palette
+ */
+export function drawMapFrame(pen, box, view, palette) {
+  pen.strokeStyle = palette.colors.line;
+  pen.lineWidth = 1;
+  pen.strokeRect(box.x - 0.5, box.y - 0.5, box.size + 1, box.size + 1);
+  drawQueryLabels(pen, box, view, palette);
+  const step = box.size / box.extent;
+  const top = box.y + view.row * step;
+  pen.strokeStyle = palette.colors.k;
+  if (view.key !== null)
+    line(pen, box.x + along(box, view.key), box.y + top - box.y, box.x + along(box, view.key), box.y + box.size + ARCS);
+  pen.strokeStyle = palette.colors.accent;
+  pen.lineWidth = 1.5;
+  const height = Math.max(step, 3);
+  pen.strokeRect(box.x - 1, top + step / 2 - height / 2 - 0.75, (view.row + 1) * step + 2, height + 1.5);
+}
+
+/** @param {CanvasRenderingContext2D} pen @param {MapBox} box @param {import('./live.js').View} view @param {import('./palette.js').Palette} palette */
+function drawQueryLabels(pen, box, view, palette) {
+  const step = box.size / box.extent;
+  const every = Math.max(1, axisStep(LABEL / step));
+  pen.textAlign = "right";
+  for (let row = 0; row < view.store.rows; row += every) {
+    if (row !== view.row && Math.abs(row - view.row) * step < LABEL) continue;
+    pen.fillStyle = palette.colors.muted;
+    pen.font = palette.font(10);
+    const text = every === 1 ? visible(view.store.tokens[row].text) : String(row);
+    pen.fillText(fitText(pen, text, GUTTER - 10), box.x - 6, box.y + along(box, row));
+  }
+  if (view.row < 0) return;
+  pen.fillStyle = palette.colors.accent;
+  pen.font = palette.font(11, 600);
+  pen.fillText(
+    fitText(pen, visible(view.store.tokens[view.row].text), GUTTER - 8),
+    box.x - 6,
+    box.y + along(box, view.row),
+  );
+}
+
+/** Round steps for ticks: 1, 2, 5, 10 ... at least `least`. @param {number} least */
+function axisStep(least) {
+  for (let unit = 1; ; unit *= 10) for (const n of [1, 2, 5]) if (n * unit >= least) return n * unit;
+}
+
+/**
+ * The current row as arcs from the query to its keys, on the map's own key axis.
+ * @param {CanvasRenderingContext2D} pen @param {MapBox} box
+ * @param {import('./live.js').View} view @param {import('./palette.js').Palette} palette
+ */
+export function drawArcs(pen, box, view, palette) {
+  const floor = box.y + box.size + 4 + ARCS;
+  pen.strokeStyle = palette.colors.line;
+  pen.lineWidth = 1;
+  line(pen, box.x, floor + 0.5, box.x + box.size, floor + 0.5);
+  const pattern = view.pattern;
+  if (!pattern) return;
+  const from = box.x + along(box, view.row);
+  for (let key = 0; key < pattern.length; key++) {
+    if (pattern[key] < 0.004) continue;
+    arc(pen, from, box.x + along(box, key), floor, pattern[key], palette);
+  }
+  drawKeyLabels(pen, box, view, palette, floor);
+}
+
+/** @param {CanvasRenderingContext2D} pen @param {number} from @param {number} to @param {number} floor @param {number} p @param {import('./palette.js').Palette} palette */
+function arc(pen, from, to, floor, p, palette) {
+  pen.strokeStyle = palette.probability(Math.max(p, 0.04));
+  pen.lineWidth = 0.75 + 4 * p;
+  const half = Math.abs(from - to) / 2;
+  pen.beginPath();
+  if (half < 1) pen.arc(from, floor - 5, 4, 0, Math.PI * 2);
+  else pen.ellipse((from + to) / 2, floor, half, Math.min(ARCS - 4, 6 + half * 0.6), 0, Math.PI, 2 * Math.PI);
+  pen.stroke();
+}
+
+/** The strongest keys by name and share, as many as fit side by side. @param {CanvasRenderingContext2D} pen @param {MapBox} box @param {import('./live.js').View} view @param {import('./palette.js').Palette} palette @param {number} floor */
+function drawKeyLabels(pen, box, view, palette, floor) {
+  const pattern = /** @type {Float32Array} */ (view.pattern);
+  const first = view.key === null ? [] : [view.key];
+  const order = [...first, ...strongest(pattern, 8).filter((key) => key !== view.key && pattern[key] > 0.02)];
+  /** @type {number[][]} */
+  const taken = [];
+  for (const key of order) {
+    pen.font = palette.font(11, key === view.key ? 600 : 400);
+    const name = fitText(pen, visible(view.store.tokens[key].text), 72);
+    const share = percent(pattern[key]);
+    const width = Math.max(pen.measureText(name).width, pen.measureText(share).width);
+    const left = Math.min(Math.max(box.x + along(box, key) - width / 2, box.x - GUTTER + 4), box.x + box.size - width);
+    if (taken.some(([a, b]) => left < b + 6 && left + width > a - 6)) continue;
+    taken.push([left, left + width]);
+    pen.fillStyle = key === view.key ? palette.colors.kText : palette.colors.ink;
+    pen.textAlign = "center";
+    pen.fillText(name, left + width / 2, floor + 9);
+    pen.fillStyle = palette.colors.muted;
+    pen.font = palette.font(10);
+    pen.fillText(share, left + width / 2, floor + 21);
+  }
+}

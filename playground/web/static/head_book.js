@@ -1,0 +1,128 @@
+// @ts-check
+/** What is known of single heads: exact rows, rotated q and k, and a map. Recent heads are kept. */
+import { f32, u8 } from "./codec.js";
+import { PooledMaps, Rows } from "./growing.js";
+
+const MAP_CELLS = 512;
+const HEADS_KEPT = 24;
+const ROWS_KEPT = 4096;
+
+export class Head {
+  /** @param {number} layer @param {number} head @param {number} size head size */
+  constructor(layer, head, size) {
+    this.layer = layer;
+    this.head = head;
+    this.q = new Rows(size);
+    this.k = new Rows(size);
+    /** @type {Rows|null} */
+    this.cos = null;
+    /** @type {Rows|null} */
+    this.sin = null;
+    this.map = new PooledMaps(1, MAP_CELLS);
+    /** @type {Map<number, Float32Array>} exact attention rows by position */
+    this.patterns = new Map();
+  }
+
+  /** Rows for which q, k and the map are complete. */
+  get rows() {
+    return this.q.count;
+  }
+
+  /** @param {number} position @param {Float32Array} pattern */
+  remember(position, pattern) {
+    if (this.patterns.size >= ROWS_KEPT) this.patterns.delete(this.patterns.keys().next().value ?? -1);
+    this.patterns.set(position, pattern);
+  }
+
+  /** q, k, cos, sin of rows from `first`. @param {number} first @param {any} answer */
+  write(first, answer) {
+    this.q.write(first, f32(answer.q));
+    this.k.write(first, f32(answer.k));
+    if (!answer.cos) return;
+    const [cos, sin] = [f32(answer.cos), f32(answer.sin)];
+    const rows = this.q.count - first;
+    this.cos ??= new Rows(cos.length / rows);
+    this.sin ??= new Rows(sin.length / rows);
+    this.cos.write(first, cos);
+    this.sin.write(first, sin);
+  }
+}
+
+export class HeadBook {
+  /** @param {import('./store.js').Store} store */
+  constructor(store) {
+    this.store = store;
+    /** @type {Map<string, Head>} most recently used last */
+    this.heads = new Map();
+  }
+
+  /** @param {number} layer @param {number} head @returns {Head|null} */
+  find(layer, head) {
+    return this.heads.get(`${layer}.${head}`) || null;
+  }
+
+  /** @param {number} layer @param {number} head @returns {Head} */
+  open(layer, head) {
+    const key = `${layer}.${head}`;
+    const size = this.store.begin ? this.store.begin.model.head_dims[layer] : 1;
+    const found = this.heads.get(key) || new Head(layer, head, size);
+    this.heads.delete(key);
+    this.heads.set(key, found);
+    if (this.heads.size > HEADS_KEPT) this.heads.delete(this.heads.keys().next().value ?? "");
+    return found;
+  }
+
+  /** New rows of the head that the server follows. @param {any} focus */
+  append(focus) {
+    const head = this.open(focus.layer, focus.head);
+    const flat = f32(focus.pattern);
+    let from = 0;
+    for (let row = focus.first; row < focus.first + focus.count; row++) {
+      head.remember(row, flat.slice(from, from + row + 1));
+      from += row + 1;
+    }
+    // rows after a hole are exact on their own, but q and k must be gapless: `want` fetches them again
+    if (focus.first > head.rows) return;
+    for (let row = focus.first; row < focus.first + focus.count; row++) {
+      head.map.addRow(row, /** @type {Float32Array} */ (head.patterns.get(row)));
+    }
+    head.write(focus.first, focus);
+  }
+
+  /** The head, asked for when it is missing or behind the run. @param {number} layer @param {number} index */
+  want(layer, index) {
+    const { store } = this;
+    const known = this.find(layer, index);
+    if (store.rows && (!known || known.rows < store.rows)) {
+      store.fetchOnce(`focus ${layer} ${index}`, "focus", { layer, head: index }, (answer) => {
+        this.takeFocus(answer);
+      });
+    }
+    return known;
+  }
+
+  /** @param {any} answer */
+  takeFocus(answer) {
+    const head = this.open(answer.layer, answer.head);
+    const { bin, size, data } = answer.map;
+    head.map = new PooledMaps(1, MAP_CELLS);
+    head.map.merge({ bin, row: 0, rows: size, cols: size, data: u8(data) });
+    head.map.rows = answer.rows;
+    head.write(0, answer);
+    for (const [row, pattern] of head.patterns) if (row >= answer.rows) head.map.addRow(row, pattern);
+  }
+
+  /**
+   * The exact row, asked for when it is missing.
+   * @param {number} layer @param {number} index @param {number} position @returns {Float32Array|null}
+   */
+  wantRow(layer, index, position) {
+    const found = this.find(layer, index)?.patterns.get(position);
+    if (found || position < 0 || position >= this.store.rows) return found || null;
+    const request = { layer, head: index, position };
+    this.store.fetchOnce(`row ${layer} ${index} ${position}`, "row", request, (answer) => {
+      this.open(layer, index).remember(position, f32(answer.pattern));
+    });
+    return null;
+  }
+}

@@ -1,0 +1,196 @@
+// @ts-check
+/** KV cache: bytes as they grow, what stands in each position, heads kept against heads that ask. */
+import { el, setText } from "./dom.js";
+import { byteEnd, formulaBytes, formulaText, measuredAt, total } from "./cache_math.js";
+import { drawGlyph, drawGrowth, drawHeat, HeatPicture, heatBoxes } from "./cache_drawing.js";
+import { bytes, count, exact, plural, quote, visible } from "./format.js";
+import { Panel } from "./panel.js";
+
+const EMPTY =
+  "The memory of the run will grow here: the bytes of keys and values, layer by layer and position by position.";
+
+export class CachePanel {
+  /** @param {import('./live.js').App} app */
+  constructor(app) {
+    this.app = app;
+    this.panel = new Panel({ name: "KV cache", id: "cache", empty: EMPTY, ...app.hooks });
+    this.kind = el("span.lv-badge");
+    this.panel.controls.append(this.kind);
+    this.formula = el("span.lv-formula");
+    this.measured = el("span.lv-measured");
+    this.panel.extra.append(this.formula, this.measured);
+    this.pictures = { k: new HeatPicture(), v: new HeatPicture() };
+    /** @type {ReturnType<CachePanel['arrange']>|null} */
+    this.boxes = null;
+    this.listen();
+  }
+
+  listen() {
+    const host = this.panel.canvasHost;
+    host.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => this.onHover(event));
+    host.addEventListener("pointerleave", () => this.app.tip.hide());
+    host.addEventListener("click", (/** @type {MouseEvent} */ event) => {
+      const hit = this.hit(this.panel.surface.point(event));
+      if (hit && hit.position < this.app.store.rows) this.app.selection.pick(hit.position + 1);
+    });
+  }
+
+  /** What lies under the pointer. @param {{x: number, y: number}} at */
+  hit(at) {
+    if (!this.boxes) return null;
+    for (const box of [this.boxes.k, this.boxes.v, this.boxes.growth]) {
+      const across = (at.x - box.x) / box.width;
+      const down = (at.y - box.y) / box.height;
+      if (across < 0 || across >= 1 || down < 0 || down >= 1) continue;
+      return { box, position: Math.floor(across * this.app.store.extent), layer: Math.floor(down * (box.layers || 1)) };
+    }
+    return null;
+  }
+
+  /** @param {PointerEvent} event */
+  onHover(event) {
+    const { store, tip } = this.app;
+    const hit = this.hit(this.panel.surface.point(event));
+    if (!hit || !store.begin || hit.position >= store.rows) return tip.hide();
+    const token = `position ${hit.position} ${quote(store.tokens[hit.position].text)}`;
+    if (hit.box === this.boxes?.growth) {
+      const n = hit.position + 1;
+      return tip.show(event, [
+        bytes(formulaBytes(store.begin, n)),
+        `keys and values of ${plural(n, "position")}`,
+        `up to ${token}`,
+      ]);
+    }
+    const which = hit.box === this.boxes?.k ? "k" : "v";
+    const value = store.norms?.[which].row(hit.position)[hit.layer] ?? 0;
+    const what = which === "k" ? "key" : "value";
+    tip.show(event, [`rms of the ${what} ${value.toFixed(3)}`, `layer ${hit.layer} · ${token}`]);
+  }
+
+  /** @param {import('./live.js').View} view */
+  draw(view) {
+    const { begin, store } = view;
+    this.panel.extra.hidden = !begin || !store.cache;
+    if (!begin) return this.panel.show("");
+    setText(this.kind, `${begin.cache.kind} · ${begin.cache.dtype}`);
+    if (!store.cache)
+      return this.panel.show(`Reading the prompt: ${store.prefill.done} of ${store.prefill.of} positions are stored.`);
+    this.panel.show(null);
+    const facts = this.facts(view, begin);
+    this.panel.describe(facts.summary);
+    setText(this.formula, `${formulaText(begin, facts.positions)} = ${count(facts.formula)}\u202fB`);
+    setText(this.measured, facts.comparison);
+    this.measured.classList.toggle("lv-agrees", facts.agree);
+    this.record(view, facts);
+    if (this.panel.tabular) return this.panel.fillTable(this.table(view, begin, facts));
+    if (this.panel.surface.visible) this.picture(view, begin, facts);
+  }
+
+  /** Numbers of the selected moment. @param {import('./live.js').View} view @param {import('./types.js').Begin} begin */
+  facts(view, begin) {
+    const positions = view.row + 1;
+    const formula = formulaBytes(begin, positions);
+    const at = /** @type {import('./types.js').CacheSize} */ (measuredAt(view.store.cacheLog, positions));
+    const measured = total(at.k) + total(at.v);
+    const agree = measured === formulaBytes(begin, at.positions);
+    const { k, v } = { k: (total(at.k) / at.positions) * positions, v: (total(at.v) / at.positions) * positions };
+    const where = at.positions === positions ? "" : ` at ${count(at.positions)} positions`;
+    const comparison = `measured ${count(measured)}\u202fB${where}: ${agree ? "they agree" : "they differ"}`;
+    const facts = {
+      positions,
+      formula,
+      measured,
+      measuredPositions: at.positions,
+      agree,
+      k,
+      v,
+      reserved: at.reserved,
+      comparison,
+    };
+    return { ...facts, summary: this.summary(view, begin, facts) };
+  }
+
+  /** @param {import('./live.js').View} view @param {import('./types.js').Begin} begin @param {{positions: number, k: number, v: number, reserved: number}} facts */
+  summary(view, begin, { positions, k, v, reserved }) {
+    const [heads, kept] = [begin.model.heads[view.layer], begin.model.kv_heads[view.layer]];
+    const share = kept < heads ? `, ${kept} KV heads serve ${heads} query heads` : `, one KV head per query head`;
+    const room = reserved > k + v ? `; ${bytes(reserved)} are reserved` : "";
+    return (
+      `With ${plural(positions, "position")} the cache holds ${bytes(k + v)}, ${bytes((k + v) / positions)} a token` +
+      ` (${bytes(k)} K and ${bytes(v)} V)${share}${room}.`
+    );
+  }
+
+  /** @param {number} width @param {number} height @param {number} layers */
+  arrange(width, height, layers) {
+    const upper = Math.floor(Math.min(height * 0.5, 170));
+    const split = width < 420 ? width : Math.floor(width * 0.66);
+    const glyph = { x: split + 16, y: 0, width: width - split - 16, height: upper };
+    const growth = { x: 56, y: 18, width: split - 60, height: upper - 34, layers: 0 };
+    return { growth, glyph, ...heatBoxes({ x: 0, y: upper + 4, width, height: height - upper - 4 }, layers) };
+  }
+
+  /** @param {import('./live.js').View} view @param {import('./types.js').Begin} begin @param {ReturnType<CachePanel['facts']>} facts */
+  picture(view, begin, facts) {
+    const { surface } = this.panel;
+    const { palette, store } = this.app;
+    const boxes = this.arrange(surface.width, surface.height, begin.model.heads.length);
+    this.boxes = boxes;
+    const pen = surface.begin("base");
+    const end = byteEnd(Math.max(facts.reserved, facts.formula));
+    drawGrowth(pen, boxes.growth, { store, facts, end, extent: store.extent, prompt: store.promptLength, palette });
+    if (boxes.glyph.width > 90) {
+      const heads = { query: begin.model.heads[view.layer], kept: begin.model.kv_heads[view.layer] };
+      drawGlyph(pen, boxes.glyph, heads, palette);
+    }
+    for (const which of /** @type {const} */ (["k", "v"])) {
+      const rows = store.norms?.[which];
+      if (!rows) continue;
+      this.pictures[which].paint(rows, store, palette);
+      drawHeat(pen, boxes[which], this.pictures[which], {
+        which,
+        store,
+        positions: facts.positions,
+        layer: view.layer,
+        palette,
+      });
+    }
+  }
+
+  /** @param {import('./live.js').View} view @param {ReturnType<CachePanel['facts']>} facts */
+  record(view, facts) {
+    const { positions, formula, measured, measuredPositions, agree, k, v, reserved } = facts;
+    this.app.drawn.kvCache = {
+      run: view.store.run,
+      positions,
+      k,
+      v,
+      total: k + v,
+      formula,
+      measured,
+      measuredPositions,
+      agree,
+      reserved,
+      layers: view.begin ? view.begin.model.heads.length : 0,
+    };
+  }
+
+  /** @param {import('./live.js').View} view @param {import('./types.js').Begin} begin @param {{positions: number}} facts @returns {import('./tables.js').Table} */
+  table(view, begin, { positions }) {
+    const { heads, kv_heads: kept, head_dims: dims } = begin.model;
+    const token = view.store.tokens[view.row];
+    const rows = heads.map((n, layer) => {
+      const each = kept[layer] * dims[layer] * positions * begin.cache.element_bytes;
+      const norms = [view.store.norms?.k.row(view.row)[layer] ?? 0, view.store.norms?.v.row(view.row)[layer] ?? 0];
+      return [layer, n, kept[layer], dims[layer], count(each), count(each), count(2 * each), ...norms.map(exact)];
+    });
+    const all = formulaBytes(begin, positions);
+    rows.push(["all", "", "", "", count(all / 2), count(all / 2), count(all), "", ""]);
+    return {
+      caption: `KV cache with ${plural(positions, "position")}; norms of position ${view.row} “${visible(token.text)}”`,
+      columns: ["Layer", "Query heads", "KV heads", "Head size", "K bytes", "V bytes", "Both", "rms of K", "rms of V"],
+      rows,
+      mark: view.layer,
+    };
+  }
+}

@@ -1,0 +1,197 @@
+// @ts-check
+/**
+ * The live view: tokens on top, four panels below, one selection for all.
+ * Frames come in through the component's value; everything is drawn at the next animation frame, once.
+ */
+import { argmax } from "./attention_math.js";
+import { AttentionPanel } from "./attention.js";
+import { el, setData } from "./dom.js";
+import { FigureDialog } from "./figure_dialog.js";
+import { CachePanel } from "./kv_cache.js";
+import { NextTokenPanel } from "./next_token.js";
+import { Palette } from "./palette.js";
+import { RopePanel } from "./rope.js";
+import { Selection } from "./selection.js";
+import { StatusRow } from "./status.js";
+import { Store } from "./store.js";
+import { TokenStrip } from "./tokens.js";
+import { Tooltip } from "./tooltip.js";
+
+const REST = 60; // ms without movement before the server is asked about what lies under the pointer
+
+/**
+ * What the panels draw: the selection and everything known about it, taken once a screen frame.
+ * @typedef {{
+ *   store: Store, begin: import('./types.js').Begin|null, position: number, row: number, layer: number, head: number,
+ *   step: import('./types.js').Step|null, headData: import('./head_book.js').Head|null, pattern: Float32Array|null,
+ *   strongest: number, key: number|null, whatIf: Partial<import('./types.js').Settings>|null, vocabulary: number,
+ * }} View  `pattern`: the exact row; `strongest`: the key it reads most from; `key`: the chosen one, else the strongest
+ */
+
+export class App {
+  /** @param {HTMLElement} root @param {import('./types.js').Server} server */
+  constructor(root, server) {
+    this.root = root;
+    this.server = server;
+    const invalidate = () => this.invalidate();
+    this.store = new Store(server, invalidate);
+    this.selection = new Selection(this.store, invalidate);
+    this.palette = new Palette(root, () => this.repaint());
+    /** @type {Partial<import('./types.js').Settings>|null} */
+    this.settings = null;
+    this.hooks = { invalidate, enlarge: (/** @type {string} */ id) => void this.dialog.open(id) };
+    /** What was last drawn, from which values: for tests. @type {Record<string, any>} */
+    this.drawn = { attention: {}, rope: {}, nextToken: {}, kvCache: {}, frames: 0, drawMs: 0 };
+    this.drawnReceived = 0;
+    this.pending = 0;
+    this.resting = new Map();
+    this.tip = new Tooltip(this.root);
+    this.tokens = new TokenStrip(this);
+    this.status = new StatusRow(this);
+    this.panels = [new AttentionPanel(this), new RopePanel(this), new NextTokenPanel(this), new CachePanel(this)];
+    this.dialog = new FigureDialog(this);
+    const grid = el("div.lv-panels", {}, ...this.panels.map(({ panel }) => panel.root));
+    this.root.replaceChildren(this.tokens.root, this.status.root, grid, this.dialog.root, this.tip.node);
+    this.root.tabIndex = 0;
+    this.root.addEventListener("keydown", (event) => this.onKey(event));
+    document.addEventListener("playground:settings", (event) => this.whatIf(/** @type {CustomEvent} */ (event).detail));
+    document.fonts?.ready.then(() => this.invalidate());
+    /** @type {View} */
+    this.view = this.look();
+  }
+
+  /** @param {KeyboardEvent} event */
+  onKey(event) {
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (target.closest("input, select, textarea, [contenteditable], .lv-table")) return;
+    if (this.selection.handleKey(event)) event.preventDefault();
+  }
+
+  /** Other settings for the shown step; null goes back to what happened. @param {Partial<import('./types.js').Settings>|null} settings */
+  whatIf(settings) {
+    this.settings = settings;
+    this.invalidate();
+  }
+
+  /** Settings that differ from the run's own, else null. */
+  get whatIfSettings() {
+    const { begin } = this.store;
+    if (!begin || !this.settings) return null;
+    const own = /** @type {Record<string, any>} */ (begin.decoding);
+    const differs = Object.entries(this.settings).some(
+      ([name, value]) => name in own && Number(own[name]) !== Number(value),
+    );
+    return differs ? this.settings : null;
+  }
+
+  /** Do something once the pointer (or the selection) rests. @param {string} key @param {() => void} act @param {number} [wait] */
+  restOn(key, act, wait = REST) {
+    const kind = key.split(" ")[0];
+    const before = this.resting.get(kind);
+    if (before?.key === key) return;
+    if (before) clearTimeout(before.timer);
+    const timer = setTimeout(() => {
+      this.resting.delete(kind);
+      act();
+    }, wait);
+    this.resting.set(kind, { key, timer });
+  }
+
+  invalidate() {
+    if (this.pending) return;
+    this.pending = requestAnimationFrame(() => {
+      this.pending = 0;
+      this.render();
+    });
+  }
+
+  repaint() {
+    this.tokens.repaint();
+    this.invalidate();
+  }
+
+  /** Gather what the selection means right now, and ask for what is missing. @returns {View} */
+  look() {
+    const { store, selection } = this;
+    const before = store.run === selection.run;
+    selection.sync();
+    if (!before) this.settings = null; // a new run starts with what happens
+    const { position, row, layer, head } = selection;
+    const headData = store.heads.want(layer, head);
+    const pattern = row >= 0 ? store.heads.wantRow(layer, head, row) : null;
+    const strongest = pattern ? argmax(pattern) : -1;
+    const key = selection.key ?? (pattern ? strongest : null);
+    const step = store.steps[selection.step] || null;
+    const vocabulary = store.begin ? store.begin.model.vocab_size : 0;
+    const { begin } = store;
+    return {
+      store,
+      begin,
+      position,
+      row,
+      layer,
+      head,
+      step,
+      headData,
+      pattern,
+      strongest,
+      key,
+      whatIf: this.whatIfSettings,
+      vocabulary,
+    };
+  }
+
+  render() {
+    const started = performance.now();
+    this.view = this.look();
+    this.tokens.sync();
+    this.status.sync();
+    for (const panel of this.panels) panel.draw(this.view);
+    this.publish();
+    this.drawn.drawMs = performance.now() - started;
+  }
+
+  /** State for tests and styles, on the element itself. */
+  publish() {
+    const { root, store, selection } = this;
+    setData(root, "run", store.run);
+    setData(root, "state", store.state);
+    setData(root, "steps", String(store.steps.length));
+    setData(root, "step", selection.position < 0 ? "" : String(selection.step));
+    if (store.received !== this.drawnReceived) this.drawn.frames++;
+    this.drawnReceived = store.received;
+  }
+}
+
+/** The style sheet, unless the page links it already. */
+async function styled() {
+  const href = new URL("live.css", import.meta.url).href;
+  const links = [...document.querySelectorAll("link[rel=stylesheet]")];
+  const there = /** @type {HTMLLinkElement|undefined} */ (
+    links.find((link) => /** @type {HTMLLinkElement} */ (link).href.split("?")[0] === href)
+  );
+  if (there?.sheet) return;
+  const link = there || el("link", { rel: "stylesheet", href });
+  const loaded = new Promise((resolve) => {
+    link.addEventListener("load", resolve);
+    link.addEventListener("error", resolve);
+  });
+  if (!there) document.head.append(link);
+  await loaded;
+}
+
+/**
+ * Fill the component's place on the page.
+ * @param {HTMLElement} element @param {{props: any, server: import('./types.js').Server, watch: (name: string, seen: () => void) => void}} gradio
+ */
+export async function mount(element, { props, server, watch }) {
+  const root = /** @type {HTMLElement & {live?: App}} */ (element.querySelector("#live"));
+  if (!root || root.live) return;
+  await styled();
+  const app = new App(root, server);
+  root.live = app;
+  const receive = () => app.store.receive(props.value);
+  watch("value", receive);
+  receive();
+  app.invalidate();
+}

@@ -1,0 +1,239 @@
+// @ts-check
+/** Next token: candidates on their way through the stages, what removed them, and what other settings would do. */
+import { el, setText } from "./dom.js";
+import { happened, recut } from "./distribution.js";
+import { count, exact, nats, percent, plural, quote, visible } from "./format.js";
+import { columnsOf, drawRows, stageTitle, ROW } from "./ledger.js";
+import { Panel } from "./panel.js";
+
+const EMPTY =
+  "The most likely next tokens will show here: how each stage of sampling reshapes them, which ones it removes, and which one was drawn.";
+const WAIT = 80; // ms of rest before the whole vocabulary is fetched
+
+export class NextTokenPanel {
+  /** @param {import('./live.js').App} app */
+  constructor(app) {
+    this.app = app;
+    this.panel = new Panel({ name: "Next token", id: "next", empty: EMPTY, ...app.hooks });
+    this.badge = el("span.lv-badge.lv-whatif", { hidden: true }, "What if");
+    this.back = el("button.lv-button", { type: "button", hidden: true }, "Back to what happened");
+    this.back.addEventListener("click", () => app.whatIf(null));
+    this.panel.controls.append(this.badge, this.back);
+    this.stages = el("div.lv-stages", { role: "group", "aria-label": "Stage shown by the bars" });
+    this.panel.body.prepend(this.stages);
+    this.stageKey = "";
+    this.scale = 1;
+    /** @type {import('./distribution.js').Distribution|null} */
+    this.shown = null;
+    this.listen();
+  }
+
+  listen() {
+    const host = this.panel.canvasHost;
+    host.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => this.onHover(event));
+    host.addEventListener("pointerleave", () => this.app.tip.hide());
+    this.stages.addEventListener("click", (/** @type {MouseEvent} */ event) => {
+      const button = /** @type {HTMLElement} */ (event.target).closest("button");
+      if (button) this.app.selection.set({ stage: Number(button.dataset.stage) });
+    });
+  }
+
+  /** @param {PointerEvent} event */
+  onHover(event) {
+    const { shown } = this;
+    const index = Math.floor(this.panel.surface.point(event).y / ROW);
+    const candidate = shown && index >= 0 ? this.visibleRows(shown)[index] : undefined;
+    if (!shown || !candidate) return this.app.tip.hide();
+    const lines = shown.stages.map((stage, i) => `${stageTitle(stage)}: ${percent(candidate.probabilities[i])}`);
+    const text = this.app.store.text(candidate.id);
+    this.app.tip.show(event, [`${visible(text)}  ·  id ${candidate.id}`, ...lines, ...this.fate(candidate, shown)]);
+  }
+
+  /** @param {import('./distribution.js').Candidate} candidate @param {import('./distribution.js').Distribution} shown */
+  fate(candidate, shown) {
+    const lines = [];
+    if (candidate.removedBy > 0) lines.push(`removed by ${stageTitle(shown.stages[candidate.removedBy])}`);
+    if (candidate.drawn) lines.push("drawn in this run");
+    if (shown.whatIf && candidate.chosen) lines.push("what the same random number picks under these settings");
+    return lines;
+  }
+
+  /** @param {import('./live.js').View} view */
+  draw(view) {
+    const { begin, step } = view;
+    this.stages.hidden = !step || this.panel.tabular;
+    this.badge.hidden = this.back.hidden = !view.whatIf || !step;
+    if (!begin || view.position < 0) return this.panel.show("");
+    if (!step) return this.given(view);
+    const shown = this.distribution(view, step, begin);
+    const stage = Math.min(this.app.selection.stage ?? Infinity, shown.stages.length - 1);
+    this.shown = shown;
+    this.panel.show(null);
+    this.panel.describe(this.summary(view, step, shown));
+    this.fillStages(shown, stage);
+    this.record(view, step, shown, stage);
+    if (this.panel.tabular) return this.panel.fillTable(this.table(step, shown));
+    if (this.panel.surface.visible) this.picture(shown, stage);
+  }
+
+  /** A token of the prompt. @param {import('./live.js').View} view */
+  given(view) {
+    const { store, position } = view;
+    const more = store.steps.length
+      ? "Select a later token to see the distribution it was drawn from."
+      : "The first draw follows.";
+    const sentence = `${quote(store.tokens[position].text)} was given by the prompt, not drawn. ${more}`;
+    this.shown = null;
+    this.panel.show(sentence);
+    this.panel.describe(sentence);
+    this.panel.tableButton.disabled = this.panel.enlargeButton.disabled = true;
+    this.app.drawn.nextToken = { run: store.run, step: view.position - store.promptLength, given: true, rows: [] };
+  }
+
+  /** @param {import('./live.js').View} view @param {import('./types.js').Step} step @param {import('./types.js').Begin} begin */
+  distribution(view, step, begin) {
+    const vocabulary = begin.model.vocab_size;
+    if (!view.whatIf) return happened(step, vocabulary);
+    const { store } = view;
+    const logits = store.logits.get(step.index) || null;
+    // a running generation must not be slowed by questions about every passing token
+    if (!logits && !(this.app.selection.follow && !store.finished)) {
+      this.app.restOn(`logits ${step.index}`, () => store.wantLogits(step.index), WAIT);
+    }
+    const context = store.tokens.slice(0, view.position).map((token) => token.id);
+    return recut(step, { ...begin.decoding, ...view.whatIf }, context, logits, vocabulary);
+  }
+
+  /** @param {import('./distribution.js').Distribution} shown @param {number} stage */
+  fillStages(shown, stage) {
+    const { width } = this.panel.surface;
+    const columns = columnsOf(width || this.panel.body.clientWidth, shown.stages.length);
+    const key = JSON.stringify([shown.stages.map((s) => [s.name, s.setting]), columns, shown.whatIf]);
+    if (key !== this.stageKey) {
+      this.stageKey = key;
+      this.stages.replaceChildren(...shown.stages.map((s, i) => stageButton(s, i, columns)));
+    }
+    shown.stages.forEach((s, i) => {
+      const button = this.stages.children[i];
+      button.setAttribute("aria-pressed", String(i === stage));
+      setText(button.lastChild, i === 0 ? `${count(s.kept)}` : `${count(s.kept)} left`);
+      button.title = `${stageTitle(s)}: ${plural(s.kept, "token")} left with ${percent(s.mass)} of the raw mass, entropy ${nats(s.entropy)}`;
+    });
+  }
+
+  /** As many candidates as fit, the drawn and the chosen one always among them. @param {import('./distribution.js').Distribution} shown */
+  visibleRows(shown) {
+    const room = Math.max(2, Math.floor(this.panel.surface.height / ROW) - 1);
+    const sorted = [...shown.candidates].sort((a, b) => b.raw - a.raw);
+    const must = sorted.filter((c, i) => i >= room && (c.drawn || c.chosen));
+    return [...sorted.slice(0, Math.max(0, room - must.length)), ...must];
+  }
+
+  /** @param {import('./distribution.js').Distribution} shown @param {number} stage */
+  picture(shown, stage) {
+    const { surface } = this.panel;
+    const rows = this.visibleRows(shown);
+    const columns = columnsOf(surface.width, shown.stages.length);
+    const hidden = shown.candidates.filter((c) => !rows.includes(c));
+    const mass = shown.rest.mass.map((m, i) => m + hidden.reduce((sum, c) => sum + c.probabilities[i], 0));
+    const rest = { count: shown.rest.count + hidden.length, mass };
+    const high = Math.max(...rows.map((c) => Math.max(c.probabilities[stage], c.raw, c.happened)), 0.05);
+    drawRows(surface.begin("base"), {
+      rows,
+      rest,
+      stage,
+      columns,
+      width: surface.width,
+      end: barEnd(high),
+      shown,
+      palette: this.app.palette,
+      text: (id) => this.app.store.text(id),
+    });
+    Object.assign(this.app.drawn.nextToken, {
+      rows: rows.map((c) => this.told(c, shown, stage)),
+      rest: { count: rest.count, mass: mass[stage] },
+    });
+  }
+
+  /** @param {import('./distribution.js').Candidate} c @param {import('./distribution.js').Distribution} shown @param {number} stage */
+  told(c, shown, stage) {
+    return {
+      id: c.id,
+      text: this.app.store.text(c.id),
+      raw: c.raw,
+      probability: c.probabilities[stage],
+      final: c.probabilities[c.probabilities.length - 1],
+      happened: c.happened,
+      removedBy: c.removedBy > 0 ? shown.stages[c.removedBy].name : null,
+      drawn: c.drawn,
+      chosen: c.chosen,
+    };
+  }
+
+  /** @param {import('./live.js').View} view @param {import('./types.js').Step} step @param {import('./distribution.js').Distribution} shown @param {number} stage */
+  record(view, step, shown, stage) {
+    const stages = shown.stages.map(({ name, setting, kept, mass, entropy }) => ({
+      name,
+      setting,
+      kept,
+      mass,
+      entropy,
+    }));
+    this.app.drawn.nextToken = {
+      ...this.app.drawn.nextToken,
+      run: view.store.run,
+      step: step.index,
+      given: false,
+      stage,
+      stages,
+      whatIf: shown.whatIf,
+      whole: shown.whole,
+      drawn: step.id,
+      chosen: shown.chosen,
+    };
+  }
+
+  /** @param {import('./live.js').View} view @param {import('./types.js').Step} step @param {import('./distribution.js').Distribution} shown */
+  summary(view, step, shown) {
+    const drew = `Step ${step.index} drew ${quote(step.text)} with ${percent(step.probability)} (rank ${step.rank + 1} of ${count(view.vocabulary)})`;
+    const last = shown.stages[shown.stages.length - 1];
+    const left = `${plural(last.kept, "token")} with ${percent(last.mass)} of the raw mass`;
+    if (shown.whatIf) {
+      const same = shown.chosen === step.id ? "the same token" : quote(this.app.store.text(shown.chosen));
+      const limit = shown.whole ? "" : " (from the most likely tokens only, until the rest is here)";
+      return `What if: these settings leave ${left}; the same random number would draw ${same}${limit}. In the run, s${drew.slice(1)}.`;
+    }
+    const filters = shown.stages.slice(1).filter((s, i) => s.kept < shown.stages[i].kept);
+    if (!filters.length) return `${drew}; no stage removed anything, entropy ${nats(last.entropy)}.`;
+    return `${drew}; ${filters.map(stageTitle).join(", then ")} left ${left}, entropy ${nats(last.entropy)}.`;
+  }
+
+  /** @param {import('./types.js').Step} step @param {import('./distribution.js').Distribution} shown @returns {import('./tables.js').Table} */
+  table(step, shown) {
+    const sorted = [...shown.candidates].sort((a, b) => b.raw - a.raw);
+    const rows = sorted.map((c) => {
+      const fate = c.drawn ? "drawn" : c.removedBy > 0 ? `removed by ${stageTitle(shown.stages[c.removedBy])}` : "";
+      return [visible(this.app.store.text(c.id)), fate, c.id, ...c.probabilities.map(exact)];
+    });
+    rows.push(["everything else", `${count(shown.rest.count)} tokens`, "", ...shown.rest.mass.map(exact)]);
+    return {
+      caption: `${shown.whatIf ? "What if at step" : "Step"} ${step.index}: probability after each stage`,
+      columns: ["Token", "Fate", "Id", ...shown.stages.map(stageTitle)],
+      rows,
+      mark: sorted.findIndex((c) => c.drawn),
+      text: 2,
+    };
+  }
+}
+
+/** Ends that seldom change, so that bars do not jump. @param {number} p */
+const barEnd = (p) => [0.1, 0.2, 0.5].find((end) => p <= end) ?? 1;
+
+/** @param {import('./types.js').Stage} stage @param {number} index @param {import('./ledger.js').Columns} columns */
+function stageButton(stage, index, columns) {
+  const style = columns.stages
+    ? { left: `${columns.stages + index * columns.step}px`, width: `${columns.step - 2}px` }
+    : {};
+  const lines = [el("span", {}, stageTitle(stage)), el("span.lv-kept")];
+  return el("button.lv-stage", { type: "button", "data-stage": index, style }, ...lines);
+}

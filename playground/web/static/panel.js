@@ -1,0 +1,76 @@
+// @ts-check
+/** The frame that every panel has: title, controls, table twin, enlarge, summary, and a sentence when there is nothing. */
+import { el, setText } from "./dom.js";
+import { Surface } from "./surface.js";
+import { renderTable } from "./tables.js";
+
+export class Panel {
+  /**
+   * @param {{name: string, id: string, empty: string, invalidate: () => void, enlarge: (id: string) => void}} options
+   */
+  constructor({ name, id, empty, invalidate, enlarge }) {
+    this.id = id;
+    this.invalidate = invalidate;
+    this.tabular = false;
+    this.controls = el("div.lv-controls");
+    this.tableButton = el(
+      "button.lv-button",
+      { type: "button", "aria-pressed": "false", title: "The same as exact numbers" },
+      "Table",
+    );
+    this.tableButton.addEventListener("click", () => this.toggleTable());
+    this.enlargeButton = el("button.lv-button", { type: "button", title: "Zoom, read values, download" }, "Enlarge");
+    this.enlargeButton.addEventListener("click", () => enlarge(id));
+    const actions = el("div.lv-actions", {}, this.tableButton, this.enlargeButton);
+    this.summary = el("p.summary", { id: `lv-${id}-summary` });
+    this.canvasHost = el("div.lv-canvas");
+    this.tableHost = el("div.lv-table", {
+      hidden: true,
+      tabindex: 0,
+      role: "group",
+      "aria-label": `${name}, exact numbers`,
+    });
+    this.message = el("p.lv-message", {}, empty);
+    this.empty = empty;
+    this.extra = el("div.lv-extra");
+    this.body = el("div.lv-body", {}, this.canvasHost, this.tableHost, this.message);
+    this.root = el(
+      `section.lv-panel.lv-${id}`,
+      { role: "region", "aria-label": name, "aria-describedby": `lv-${id}-summary` },
+      el("header", {}, el("h3", {}, name), this.controls, actions),
+      this.summary,
+      this.body,
+      this.extra,
+    );
+    this.surface = new Surface(this.canvasHost, invalidate);
+    this.show("");
+  }
+
+  toggleTable() {
+    this.tabular = !this.tabular;
+    this.tableButton.setAttribute("aria-pressed", String(this.tabular));
+    this.tableHost.hidden = !this.tabular;
+    this.invalidate();
+  }
+
+  /** A sentence instead of the picture; null shows the picture. @param {string|null} sentence '' means: nothing yet */
+  show(sentence) {
+    const talking = sentence !== null;
+    this.root.classList.toggle("lv-talking", talking);
+    this.root.classList.toggle("lv-blank", sentence === "");
+    this.message.hidden = !talking;
+    this.canvasHost.hidden = talking || this.tabular;
+    if (talking) setText(this.message, sentence || this.empty);
+    for (const button of [this.tableButton, this.enlargeButton]) button.disabled = sentence === "";
+  }
+
+  /** @param {string} text */
+  describe(text) {
+    setText(this.summary, text);
+  }
+
+  /** @param {import('./tables.js').Table|null} table */
+  fillTable(table) {
+    if (this.tabular && table) renderTable(this.tableHost, table);
+  }
+}

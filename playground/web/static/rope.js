@@ -1,0 +1,267 @@
+// @ts-check
+/** RoPE: how q and k were turned by their positions, and which frequency pairs make their score. */
+import { el, setText } from "./dom.js";
+import { drawBigDial, drawDial, drawShares, grid, hasRest, pairFacts, shareValues } from "./dials.js";
+import { exact, percent, plain, plural, quote, signed } from "./format.js";
+import { Panel } from "./panel.js";
+import { decompose, scoreScale } from "./rope_math.js";
+
+const EMPTY =
+  "Dials will show here how rotary embedding turns each pair of q and k by its position, and which pairs make an attention score.";
+const SIDE = 148; // width of the column with the large dial
+const BARS = 72;
+const AXIS = 34;
+
+export class RopePanel {
+  /** @param {import('./live.js').App} app */
+  constructor(app) {
+    this.app = app;
+    this.panel = new Panel({ name: "RoPE", id: "rope", empty: EMPTY, ...app.hooks });
+    this.keyLabel = el("span.lv-keyname");
+    this.auto = el(
+      "button.lv-button",
+      { type: "button", title: "Back to the key that this row reads most from" },
+      "Strongest key",
+    );
+    this.auto.addEventListener("click", () => app.selection.set({ key: null }));
+    this.panel.controls.append(this.keyLabel, this.auto);
+    /** @type {{dials: {x: number, y: number, r: number}[], bars: import('./dials.js').Box, n: number}|null} */
+    this.boxes = null;
+    /** @type {import('./rope_math.js').Decomposition|null} */
+    this.parts = null;
+    this.hovered = -1;
+    this.listen();
+  }
+
+  listen() {
+    const host = this.panel.canvasHost;
+    host.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => this.onHover(event));
+    host.addEventListener("pointerleave", () => {
+      this.app.tip.hide();
+      this.hover(-1);
+    });
+    host.addEventListener("click", (/** @type {MouseEvent} */ event) => {
+      const pair = this.hit(this.panel.surface.point(event));
+      if (pair >= 0) this.app.selection.set({ pair: pair === this.app.selection.pair ? null : pair });
+    });
+  }
+
+  /** @param {{x: number, y: number}} at @returns {number} pair under the pointer or -1 */
+  hit(at) {
+    if (!this.boxes || !this.parts) return -1;
+    const { dials, bars, n } = this.boxes;
+    const dial = dials.findIndex(({ x, y, r }) => Math.hypot(at.x - x, at.y - y) <= r + 3);
+    if (dial >= 0) return dial;
+    const bar = Math.floor(((at.x - bars.x) / bars.width) * n);
+    const inside = at.y >= bars.y - 6 && at.y <= bars.y + bars.height + 16 && bar >= 0;
+    return inside && bar < this.parts.pairs.length ? bar : -1;
+  }
+
+  /** @param {PointerEvent} event */
+  onHover(event) {
+    const pair = this.hit(this.panel.surface.point(event));
+    this.panel.canvasHost.style.cursor = pair >= 0 ? "pointer" : "";
+    this.hover(pair);
+    if (pair < 0 || !this.parts) return this.app.tip.hide();
+    const { row } = this.app.selection;
+    const facts = pairFacts(this.parts.pairs[pair], row, this.app.view.key ?? 0);
+    this.app.tip.show(event, [`Pair ${pair}: ${facts.share}`, facts.frequency, facts.turn]);
+  }
+
+  /** @param {number} pair */
+  hover(pair) {
+    if (pair === this.hovered) return;
+    this.hovered = pair;
+    this.panel.invalidate();
+  }
+
+  /** @param {import('./live.js').View} view */
+  draw(view) {
+    const { begin } = view;
+    this.auto.hidden = !begin || this.app.selection.key === null;
+    this.parts = null;
+    if (!begin) return this.panel.show("");
+    const table = begin.rope ? begin.rope.tables[begin.rope.layers[view.layer]] : undefined;
+    if (!table) return this.silent(view);
+    if (view.headData && view.key !== null) {
+      this.parts = decompose(view.headData, view.row, view.key, table, scoreScale(begin.model, view.layer));
+    }
+    setText(this.keyLabel, view.key === null ? "" : `key ${view.key} ${quote(view.store.tokens[view.key].text)}`);
+    if (!this.parts) return this.panel.show("Fetching the queries and keys of this head.");
+    this.panel.show(null);
+    this.panel.describe(this.summary(view, this.parts));
+    this.record(view, this.parts, "");
+    if (this.panel.tabular) return this.panel.fillTable(this.table(view, this.parts));
+    if (this.panel.surface.visible) this.picture(view, this.parts);
+  }
+
+  /** A model or a layer without rotation. @param {import('./live.js').View} view */
+  silent(view) {
+    const begin = /** @type {import('./types.js').Begin} */ (view.begin);
+    const layer = `Layer ${view.layer} does not rotate its queries and keys (position scheme: ${begin.model.position_scheme}).`;
+    const reason = begin.rope ? layer : begin.rope_reason || layer;
+    setText(this.keyLabel, "");
+    this.panel.show(reason);
+    this.panel.describe(reason);
+    this.panel.enlargeButton.disabled = this.panel.tableButton.disabled = true;
+    this.app.drawn.rope = { run: view.store.run, layer: view.layer, head: view.head, reason, pairs: 0 };
+  }
+
+  /** @param {import('./rope_math.js').Decomposition} parts */
+  chosen(parts) {
+    if (this.hovered >= 0) return this.hovered;
+    const { pair } = this.app.selection;
+    if (pair !== null && pair < parts.pairs.length) return pair;
+    return parts.pairs.reduce((best, p) => (Math.abs(p.share) > Math.abs(parts.pairs[best].share) ? p.index : best), 0);
+  }
+
+  /** @param {import('./live.js').View} view @param {import('./rope_math.js').Decomposition} parts */
+  picture(view, parts) {
+    const { surface } = this.panel;
+    const { palette } = this.app;
+    const boxes = this.arrange(surface.width, surface.height, parts);
+    const longest = { q: longestOf(parts.pairs, "q"), k: longestOf(parts.pairs, "k") };
+    const chosen = this.chosen(parts);
+    const pen = surface.begin("base");
+    boxes.dials.forEach((at, i) => drawDial(pen, at, parts.pairs[i], longest, palette, i === chosen));
+    this.dialLabels(pen, boxes.dials, chosen);
+    const radius = Math.min(SIDE / 2 - 14, 54, (surface.height - BARS - 110) / 2);
+    drawBigDial(pen, { x: SIDE / 2 - 8, y: radius + 4, r: radius }, parts.pairs[chosen], longest, palette);
+    this.facts(pen, parts.pairs[chosen], view, radius * 2 + 18);
+    drawShares(pen, boxes.bars, parts, chosen, palette);
+    this.barLabels(pen, boxes.bars, parts);
+    this.boxes = boxes;
+  }
+
+  /** @param {number} width @param {number} height @param {import('./rope_math.js').Decomposition} parts */
+  arrange(width, height, parts) {
+    const n = parts.pairs.length;
+    const bars = { x: AXIS, y: height - BARS - 15, width: width - AXIS - 2, height: BARS };
+    const room = { width: width - SIDE, height: bars.y - 14 };
+    const { columns, cell, stepX, stepY } = grid(room.width, room.height, n);
+    const r = Math.max(4, Math.min(cell / 2 - 3, 34));
+    const dials = parts.pairs.map((_, i) => ({
+      x: SIDE + stepX * ((i % columns) + 0.5),
+      y: stepY * Math.floor(i / columns) + r + 2,
+      r,
+    }));
+    return { dials, bars, n: shareValues(parts).length };
+  }
+
+  /** @param {CanvasRenderingContext2D} pen @param {{x: number, y: number, r: number}[]} dials @param {number} chosen */
+  dialLabels(pen, dials, chosen) {
+    if (dials[0].r < 9) return;
+    const { palette } = this.app;
+    pen.textAlign = "center";
+    dials.forEach(({ x, y, r }, i) => {
+      pen.fillStyle = i === chosen ? palette.colors.accent : palette.colors.muted;
+      pen.font = palette.font(10, i === chosen ? 600 : 400);
+      pen.fillText(String(i), x, y + r + 7);
+    });
+  }
+
+  /** The chosen pair in words. @param {CanvasRenderingContext2D} pen @param {import('./rope_math.js').Pair} pair @param {import('./live.js').View} view @param {number} top */
+  facts(pen, pair, view, top) {
+    const { palette } = this.app;
+    const facts = pairFacts(pair, view.row, view.key ?? 0);
+    /** @type {[string, string, number][]} */
+    const lines = [
+      [`pair ${pair.index} ${facts.share}`, palette.colors.accent, 600],
+      [facts.q, palette.colors.qText, 400],
+      [facts.k, palette.colors.kText, 400],
+      [facts.turn, palette.colors.muted, 400],
+    ];
+    pen.textAlign = "left";
+    lines.forEach(([text, color, weight], i) => {
+      pen.fillStyle = color;
+      pen.font = palette.font(11, weight);
+      pen.fillText(text, 0, top + 6 + i * 15);
+    });
+  }
+
+  /** @param {CanvasRenderingContext2D} pen @param {import('./dials.js').Box} bars @param {import('./rope_math.js').Decomposition} parts */
+  barLabels(pen, bars, parts) {
+    const { palette } = this.app;
+    pen.fillStyle = palette.colors.muted;
+    pen.font = palette.font(10);
+    pen.textAlign = "left";
+    pen.fillText("fast pairs", bars.x, bars.y + bars.height + 9);
+    pen.textAlign = "right";
+    pen.fillText(
+      hasRest(parts) ? "slow pairs · unrotated" : "slow pairs",
+      bars.x + bars.width,
+      bars.y + bars.height + 9,
+    );
+    pen.textAlign = "center";
+    const sum = `Σ ${signed(parts.score)} = q·k × ${plain(parts.scale, 3)}`;
+    pen.fillText(`added to the score by each pair   ${sum}`, bars.x + bars.width / 2, bars.y + bars.height + 9);
+  }
+
+  /** @param {import('./live.js').View} view @param {import('./rope_math.js').Decomposition} parts */
+  summary(view, parts) {
+    const { row, key, pattern, store } = view;
+    const at = /** @type {number} */ (key);
+    const apart = plural(row - at, "position");
+    const most = [...parts.pairs].sort((a, b) => Math.abs(b.share) - Math.abs(a.share)).slice(0, 2);
+    const names = most.map((p) => `${p.index} (${signed(p.share)})`).join(" and ");
+    const result = pattern ? `, which softmax turns into ${percent(pattern[at])}` : "";
+    return (
+      `Query ${quote(store.tokens[row].text)} (${row}) and key ${quote(store.tokens[at].text)} (${at}), ${apart} apart: ` +
+      `pairs ${names} add most to the score ${signed(parts.score)}${result}.`
+    );
+  }
+
+  /** @param {import('./live.js').View} view @param {import('./rope_math.js').Decomposition} parts @param {string} reason */
+  record(view, parts, reason) {
+    this.app.drawn.rope = {
+      run: view.store.run,
+      layer: view.layer,
+      head: view.head,
+      query: view.row,
+      key: view.key,
+      pairs: parts.pairs.length,
+      contributions: parts.pairs.map((p) => p.share),
+      rest: parts.rest,
+      score: parts.score,
+      scale: parts.scale,
+      probability: view.pattern && view.key !== null ? view.pattern[view.key] : null,
+      pair: this.chosen(parts),
+      reason,
+    };
+  }
+
+  /** @param {import('./live.js').View} view @param {import('./rope_math.js').Decomposition} parts @returns {import('./tables.js').Table} */
+  table(view, parts) {
+    const degrees = (/** @type {number} */ x) => ((x * 180) / Math.PI).toFixed(2);
+    const rows = parts.pairs.map((p) => {
+      const angles = [p.theta * view.row, p.theta * (view.key ?? 0)];
+      const numbers = [...p.qBefore, ...p.q, ...p.kBefore, ...p.k].map(exact);
+      return [p.index, p.dims.join(", "), exact(p.theta), ...angles.map(degrees), ...numbers, exact(p.share)];
+    });
+    if (hasRest(parts)) rows.push(["unrotated", ...new Array(12).fill(""), exact(parts.rest)]);
+    rows.push(["sum", ...new Array(12).fill(""), exact(parts.score)]);
+    return {
+      caption: `Layer ${view.layer}, head ${view.head}: query ${view.row}, key ${view.key}; scale ${exact(parts.scale)}`,
+      columns: [
+        ...[
+          "Pair",
+          "Dimensions",
+          "θ (rad)",
+          "q angle (°)",
+          "k angle (°)",
+          "q before, x",
+          "q before, y",
+          "q after, x",
+          "q after, y",
+        ],
+        ...["k before, x", "k before, y", "k after, x", "k after, y", "Adds to score"],
+      ],
+      rows,
+      mark: this.chosen(parts),
+      text: 2,
+    };
+  }
+}
+
+/** @param {import('./rope_math.js').Pair[]} pairs @param {'q'|'k'} which */
+const longestOf = (pairs, which) => Math.max(...pairs.map((p) => Math.hypot(p[which][0], p[which][1])), 1e-9);

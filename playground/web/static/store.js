@@ -1,0 +1,303 @@
+// @ts-check
+/**
+ * The run that this page shows. It takes numbered frames in order, whatever order or number of times they come in,
+ * asks for those that got lost, and keeps everything per step, so that panels can go back without the server.
+ */
+import { f32, u8, u32 } from "./codec.js";
+import { axisEnd } from "./format.js";
+import { PooledMaps, Rows } from "./growing.js";
+import { HeadBook } from "./head_book.js";
+
+const TILE_CELLS = 48;
+const BACKFILL_TRIES = 3;
+const BACKFILL_SPAN = 256; // frames asked for at once
+
+/** @param {number|number[]} bytes @param {number} layers @returns {number[]} */
+const perLayer = (bytes, layers) => (Array.isArray(bytes) ? bytes : new Array(layers).fill(bytes));
+
+/** @param {any} raw @returns {import('./types.js').Step} */
+function decodeStep(raw) {
+  return { ...raw, ids: u32(raw.ids), logits: f32(raw.logits), probabilities: f32(raw.probabilities) };
+}
+
+/** Everything known of one run. */
+class RunState {
+  run = "";
+  state = "idle";
+  reason = "";
+  note = "";
+  /** @type {import('./types.js').Begin|null} */
+  begin = null;
+  /** @type {import('./types.js').Token[]} */
+  tokens = [];
+  /** @type {import('./types.js').Step[]} */
+  steps = [];
+  /** @type {Map<number, string>} */
+  texts = new Map();
+  rows = 0;
+  /** @type {PooledMaps|null} */
+  tiles = null;
+  /** @type {{k: Rows, v: Rows}|null} */
+  norms = null;
+  /** @type {import('./types.js').CacheSize[]} every measurement, oldest first */
+  cacheLog = [];
+  /** @type {import('./types.js').Clock|null} */
+  clock = null;
+  prefill = { done: 0, of: 0 };
+  /** @type {Map<number, import('./types.js').Logits>} */
+  logits = new Map();
+  next = 0; // sequence number expected next
+  /** @type {Map<number, any>} frames that came too early */
+  early = new Map();
+  tries = 0;
+  filling = false;
+  /** @type {Set<string>} */
+  inFlight = new Set();
+}
+
+export class Store extends RunState {
+  /**
+   * @param {import('./types.js').Server} server
+   * @param {() => void} changed called after new data came in
+   */
+  constructor(server, changed) {
+    super();
+    this.server = server;
+    this.changed = changed;
+    this.received = 0;
+    this.ingestMs = 0;
+    this.heads = new HeadBook(this);
+  }
+
+  /** Forget the run and expect another. @param {string} run */
+  reset(run) {
+    Object.assign(this, new RunState(), { run, heads: new HeadBook(this) });
+  }
+
+  get promptLength() {
+    return this.begin ? this.begin.prompt_length : 0;
+  }
+
+  get cache() {
+    return this.cacheLog.length ? this.cacheLog[this.cacheLog.length - 1] : null;
+  }
+
+  get finished() {
+    return ["done", "stopped", "error"].includes(this.state);
+  }
+
+  /** Positions along every axis: grows in steps while tokens arrive, fits when the run is over. */
+  get extent() {
+    if (this.finished) return Math.max(1, this.rows);
+    return Math.max(1, Math.min(this.begin ? this.begin.planned : Infinity, axisEnd(this.rows)));
+  }
+
+  /** Bytes of one token's keys and values over all layers, from the model's shape. */
+  get bytesPerPosition() {
+    if (!this.begin) return 0;
+    const { kv_heads: heads, head_dims: dims } = this.begin.model;
+    const numbers = heads.reduce((sum, count, layer) => sum + count * dims[layer], 0);
+    return 2 * numbers * this.begin.cache.element_bytes;
+  }
+
+  /** The component's value: a frame, a list of frames, or JSON of either. @param {any} value */
+  receive(value) {
+    if (value === null || value === undefined || value === "") return;
+    const started = performance.now();
+    // Gradio wraps values in reactive proxies; a plain copy reads several times faster
+    const plain = typeof value === "string" ? JSON.parse(value) : JSON.parse(JSON.stringify(value));
+    const frames = Array.isArray(plain) ? plain : plain.frames || [plain];
+    for (const frame of frames) this.accept(frame);
+    this.ingestMs = performance.now() - started;
+    this.changed();
+  }
+
+  /** @param {any} frame */
+  accept(frame) {
+    if (!frame || typeof frame.seq !== "number") return;
+    if (frame.run !== this.run) this.reset(frame.run);
+    if (frame.seq < this.next) return; // the last message arrives twice
+    this.early.set(frame.seq, frame);
+    this.drain();
+    if (this.early.size) this.backfill();
+  }
+
+  drain() {
+    let frame = this.early.get(this.next);
+    while (frame) {
+      this.early.delete(this.next);
+      this.next++;
+      this.tries = 0;
+      this.take(frame);
+      frame = this.early.get(this.next);
+    }
+  }
+
+  /** Fetch the frames between what we have and what came early. */
+  async backfill() {
+    if (this.filling) return;
+    this.filling = true;
+    const run = this.run;
+    const first = this.next;
+    const last = Math.min(Math.min(...this.early.keys()) - 1, first + BACKFILL_SPAN - 1);
+    const answer = await this.call("backfill", { run, first, last });
+    this.filling = false;
+    if (run !== this.run) return;
+    for (const frame of answer?.frames || []) if (frame.seq >= this.next) this.early.set(frame.seq, frame);
+    this.drain();
+    if (this.next === first) this.missed();
+    if (this.early.size) this.backfill();
+    this.changed();
+  }
+
+  /** Nothing came back: try again, then go on without the lost frames and say so. */
+  missed() {
+    this.tries++;
+    if (this.tries < BACKFILL_TRIES) return;
+    const upto = Math.min(...this.early.keys());
+    this.note = `${upto - this.next} update${upto - this.next > 1 ? "s" : ""} got lost on the way; some steps have holes.`;
+    this.next = upto;
+    this.tries = 0;
+    this.drain();
+  }
+
+  /** @param {any} frame in order */
+  take(frame) {
+    this.received++;
+    if (frame.texts) for (const [id, text] of Object.entries(frame.texts)) this.texts.set(Number(id), text);
+    if (frame.kind === "begin") this.takeBegin(frame);
+    else if (frame.kind === "prefill") this.takePrefill(frame);
+    else if (frame.kind === "steps") this.takeSteps(frame);
+    else if (frame.kind === "end") this.takeEnd(frame);
+  }
+
+  /** @param {any} frame */
+  takeBegin(frame) {
+    this.begin = frame;
+    this.state = "running";
+    this.tokens = [...frame.tokens];
+    for (const token of frame.tokens) this.texts.set(token.id, token.text);
+    const heads = frame.model.heads;
+    this.tiles = new PooledMaps(
+      heads.reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, 0),
+      TILE_CELLS,
+    );
+    this.norms = { k: new Rows(heads.length), v: new Rows(heads.length) };
+    this.prefill = { done: 0, of: frame.prompt_length };
+  }
+
+  /** @param {any} frame */
+  takePrefill(frame) {
+    this.prefill = { done: frame.done, of: frame.of };
+    this.state = "running";
+  }
+
+  /** @param {any} frame */
+  takeSteps(frame) {
+    if (!this.begin || !this.tiles || !this.norms) return;
+    this.state = "running";
+    for (const raw of frame.steps) this.takeStep(decodeStep(raw));
+    this.rows = Math.max(this.rows, frame.rows.first + frame.rows.count);
+    this.prefill.done = this.prefill.of;
+    if (frame.tiles) {
+      this.tiles.merge({ ...frame.tiles, data: u8(frame.tiles.data) });
+      this.tiles.rows = this.rows;
+    }
+    if (frame.focus) this.heads.append(frame.focus);
+    if (frame.norms) this.takeNorms(frame.rows.first, frame.rows.count, f32(frame.norms));
+    if (frame.cache) this.takeCache(frame.cache);
+    if (frame.clock) this.clock = frame.clock;
+  }
+
+  /** @param {import('./types.js').Step} step */
+  takeStep(step) {
+    this.steps[step.index] = step;
+    this.tokens[this.promptLength + step.index] = { id: step.id, text: step.text };
+    this.texts.set(step.id, step.text);
+  }
+
+  /** @param {number} first @param {number} count @param {Float32Array} values [layers, 2, count] */
+  takeNorms(first, count, values) {
+    if (!this.norms) return;
+    const layers = this.norms.k.width;
+    for (const [index, rows] of [this.norms.k, this.norms.v].entries()) {
+      const block = new Float32Array(count * layers);
+      for (let layer = 0; layer < layers; layer++) {
+        const from = (layer * 2 + index) * count;
+        for (let n = 0; n < count; n++) block[n * layers + layer] = values[from + n];
+      }
+      rows.write(first, block);
+    }
+  }
+
+  /** @param {any} cache */
+  takeCache(cache) {
+    const layers = this.begin ? this.begin.model.heads.length : 0;
+    this.cacheLog.push({ ...cache, k: perLayer(cache.k, layers), v: perLayer(cache.v, layers) });
+  }
+
+  /** @param {any} frame */
+  takeEnd(frame) {
+    this.state = frame.state;
+    this.reason = frame.reason || "";
+    if (frame.clock) this.clock = frame.clock;
+  }
+
+  /**
+   * Ask the server; a failure becomes a note on the page, never an exception.
+   * @param {string} name @param {object} request
+   */
+  async call(name, request) {
+    try {
+      const answer = await this.server[name](request);
+      if (answer && !answer.error) return answer;
+      this.note = answer?.error || "";
+    } catch {
+      this.note = "The server did not answer; what you see may be incomplete.";
+    }
+    return null;
+  }
+
+  /**
+   * One request per key at a time; `use` runs only when the run is still the same.
+   * @param {string} key @param {string} name @param {object} request @param {(answer: any) => void} use
+   */
+  async fetchOnce(key, name, request, use) {
+    const run = this.run;
+    const flights = this.inFlight;
+    if (flights.has(key)) return;
+    flights.add(key);
+    const answer = await this.call(name, { run, ...request });
+    // a refused request must not be repeated with every frame
+    setTimeout(() => flights.delete(key), answer ? 0 : 1000);
+    if (run !== this.run) return;
+    if (answer) use(answer);
+    this.changed();
+  }
+
+  /** Raw logits of a step, once. @param {number} step */
+  wantLogits(step) {
+    const have = this.logits.get(step);
+    if (have || !this.steps[step]) return have || null;
+    this.fetchOnce(`logits ${step}`, "logits", { step }, (answer) => {
+      if (this.logits.size > 64) this.logits.delete(this.logits.keys().next().value ?? -1);
+      this.logits.set(step, {
+        step,
+        logits: f32(answer.logits),
+        ids: answer.ids ? u32(answer.ids) : null,
+        lse: answer.lse ?? NaN,
+      });
+    });
+    return null;
+  }
+
+  /** Text of a token id, asked for when it is new. @param {number} id @returns {string} */
+  text(id) {
+    const known = this.texts.get(id);
+    if (known !== undefined) return known;
+    this.fetchOnce(`text ${id}`, "texts", { ids: [id] }, (answer) => {
+      for (const [key, text] of Object.entries(answer.texts)) this.texts.set(Number(key), text);
+    });
+    return `#${id}`;
+  }
+}

@@ -1,0 +1,149 @@
+// @ts-check
+/** The text as chips: real buttons, coloured by the probability each token was drawn with. */
+import { el } from "./dom.js";
+import { percent, visible } from "./format.js";
+
+export class TokenStrip {
+  /** @param {import('./live.js').App} app */
+  constructor(app) {
+    this.app = app;
+    this.run = "";
+    this.selected = -1;
+    /** @type {HTMLButtonElement[]} */
+    this.chips = [];
+    this.root = el("div.lv-tokens", { role: "group", "aria-label": "Tokens" });
+    this.hint = el(
+      "p.lv-hint",
+      {},
+      "The text appears here token by token. Click one, or use ← and →, to go back to its step.",
+    );
+    this.root.append(this.hint);
+    this.root.addEventListener("click", (/** @type {MouseEvent} */ event) => this.onClick(event));
+    this.root.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => this.onHover(event));
+    this.root.addEventListener("pointerleave", () => app.tip.hide());
+  }
+
+  /** @param {Event} event @returns {number} */
+  positionOf(event) {
+    const chip = /** @type {HTMLElement} */ (event.target).closest("button");
+    return chip ? Number(chip.dataset.position) : -1;
+  }
+
+  /** @param {MouseEvent} event */
+  onClick(event) {
+    const position = this.positionOf(event);
+    if (position >= 0) this.app.selection.pick(position);
+  }
+
+  /** @param {PointerEvent} event */
+  onHover(event) {
+    const position = this.positionOf(event);
+    if (position < 0) this.app.tip.hide();
+    else this.app.tip.show(event, this.about(position));
+  }
+
+  /** @param {number} position */
+  about(position) {
+    const { store } = this.app;
+    const token = store.tokens[position];
+    const step = store.steps[position - store.promptLength];
+    const head = `${visible(token.text)}  ·  id ${token.id}  ·  position ${position}`;
+    if (!step) return [head, "given by the prompt"];
+    return [
+      head,
+      `drawn at step ${step.index} with ${percent(step.probability)}`,
+      `rank ${step.rank + 1} of the raw distribution`,
+    ];
+  }
+
+  sync() {
+    const { store, selection } = this.app;
+    if (store.run !== this.run) this.restart(store.run);
+    for (let position = this.chips.length; position < store.tokens.length; position++) this.add(position);
+    if (selection.position !== this.selected) this.select(selection.position);
+  }
+
+  /** @param {string} run */
+  restart(run) {
+    this.run = run;
+    this.chips = [];
+    this.selected = -1;
+    this.root.replaceChildren();
+    if (!this.app.store.tokens.length) this.root.append(this.hint);
+  }
+
+  /** @param {number} position */
+  add(position) {
+    const { store } = this.app;
+    if (position === 0) this.root.replaceChildren();
+    const token = store.tokens[position] || { id: -1, text: "" };
+    const chip = el("button.lv-chip", {
+      type: "button",
+      tabindex: -1,
+      "aria-pressed": "false",
+      "data-position": position,
+    });
+    chip.append(...chipText(token.text));
+    chip.setAttribute("aria-label", spoken(token.text));
+    this.chips.push(chip);
+    this.paint(position);
+    this.root.append(chip);
+    if (token.text.includes("\n")) this.root.append(el("span.lv-break"));
+  }
+
+  /** @param {number} position */
+  paint(position) {
+    const { store, palette } = this.app;
+    const chip = this.chips[position];
+    const step = store.steps[position - store.promptLength];
+    chip.classList.toggle("lv-given", !step);
+    if (!step) return;
+    chip.style.setProperty("--chip", palette.probability(step.probability));
+    chip.style.setProperty("--chip-ink", palette.inkOn(step.probability));
+  }
+
+  repaint() {
+    for (let position = 0; position < this.chips.length; position++) this.paint(position);
+  }
+
+  /** @param {number} position */
+  select(position) {
+    const before = this.chips[this.selected];
+    const after = this.chips[position];
+    const hadFocus = before && before === document.activeElement;
+    before?.setAttribute("aria-pressed", "false");
+    before?.setAttribute("tabindex", "-1");
+    this.selected = position;
+    if (!after) return;
+    after.setAttribute("aria-pressed", "true");
+    after.setAttribute("tabindex", "0");
+    if (hadFocus) after.focus({ preventScroll: true });
+    this.reveal(after);
+  }
+
+  /** Scroll the strip, never the page. @param {HTMLElement} chip */
+  reveal(chip) {
+    const top = chip.offsetTop - this.root.offsetTop;
+    const room = this.root.clientHeight;
+    if (top < this.root.scrollTop + 4) this.root.scrollTop = Math.max(0, top - 8);
+    else if (top + chip.offsetHeight > this.root.scrollTop + room - 4)
+      this.root.scrollTop = top + chip.offsetHeight - room + 8;
+  }
+}
+
+/** Spaces and breaks are marked faintly, the words stay plain. @param {string} text @returns {Node[]} */
+function chipText(text) {
+  const parts = text.match(/^\s+|\s+$|[^\s]+(?:\s+[^\s]+)*/g) || [""];
+  return parts.map((part) => {
+    if (part.trim() === "") return el("span.lv-space", {}, visible(part));
+    return document.createTextNode(part.replace(/[^ ]+/g, visible));
+  });
+}
+
+/** @param {string} text */
+function spoken(text) {
+  const words = text.trim();
+  if (words) return words;
+  if (text.includes("\n")) return "line break";
+  return text ? "space" : "empty token";
+}

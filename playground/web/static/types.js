@@ -1,0 +1,37 @@
+// @ts-check
+/**
+ * The shapes that travel from Python to this page (playground/frames.py documents the schema),
+ * and the ones the modules hand to each other. Types only: nothing here runs.
+ *
+ * Words: a *position* counts tokens from 0 over prompt and continuation; a *row* is the query at a position;
+ * the token at position t was chosen by row t-1; its *step* is t minus the prompt's length.
+ *
+ * @typedef {{id: number, text: string}} Token
+ * @typedef {{name: string, setting: number|null, kept: number, mass: number, entropy: number}} Stage
+ * @typedef {{pairs: number[][], inv_freq: number[], scaling: number, theta: number|null}} RopeTable
+ * @typedef {{
+ *   name: string, architecture: string, parameters: number, heads: number[], kv_heads: number[], head_dims: number[],
+ *   vocab_size: number, dtype: string, device: string, context_length: number|null, position_scheme: string,
+ *   scalings?: number[],
+ * }} ModelFacts
+ * @typedef {{
+ *   max_new_tokens: number, temperature: number, top_k: number, top_p: number, min_p: number,
+ *   repetition_penalty: number, seed: number, order: string[],
+ * }} Settings
+ * @typedef {{
+ *   v: number, run: string, seq: number, kind: 'begin', model: ModelFacts,
+ *   rope: {layers: number[], tables: RopeTable[]}|null, rope_reason: string,
+ *   cache: {kind: string, dtype: string, element_bytes: number, capacity: number},
+ *   decoding: Settings, prompt_length: number, planned: number, tokens: Token[],
+ * }} Begin
+ * @typedef {{
+ *   index: number, id: number, text: string, probability: number, seconds: number, rank: number, uniform: number|null,
+ *   stages: Stage[], lse: number, ids: Uint32Array, logits: Float32Array, probabilities: Float32Array,
+ * }} Step  `probabilities` is [stages, ids] row by row; 0 means removed.
+ * @typedef {{k: number[], v: number[], positions: number, reserved: number}} CacheSize  bytes per layer, `reserved` bytes in all
+ * @typedef {{first_token: number, decode: number, steps: number}} Clock  seconds
+ * @typedef {{step: number, logits: Float32Array, ids: Uint32Array|null, lse: number}} Logits  ids null: whole vocabulary
+ *
+ * @typedef {Record<string, (request: object) => Promise<any>>} Server
+ */
+export {};
