@@ -16,8 +16,11 @@ PACKAGES = ("models", "playground", "benchmarks")
 # From the ground up; a module imports from its own floor and from those below it.
 FLOORS = (
     ("models",),
-    tuple(f"playground.{name}" for name in ("records", "sampling", "capture", "caches", "interventions", "engine")),
-    tuple(f"playground.{name}" for name in ("attention", "rope", "frames")),
+    tuple(
+        f"playground.{name}"
+        for name in ("records", "sampling", "capture", "caches", "interventions", "tokens", "engine")
+    ),
+    tuple(f"playground.{name}" for name in ("attention", "rope", "runs", "frames")),
     tuple(f"playground.{name}" for name in ("sessions", "share")),
     ("playground.web",),
     ("playground.server",),

@@ -1,4 +1,4 @@
-"""Plotly figures for what is drawn once and then read: the four panels enlarged, and the loss curve.
+"""Plotly figures for what is drawn once and then read: the four panels enlarged.
 
 Pure functions: plain records and numpy arrays in, a figure out; no model, no torch. Fill a panel's record and build:
 
