@@ -1,0 +1,170 @@
+"""Speed of decoding: what capture and looking cost, and how our loop compares with `transformers.generate`."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from benchmarks import twins
+from benchmarks.measure import Intervals, Row, Setup, pairs, speed_ratio
+from models import Loaded
+from playground import Decoding, Run, capture, engine, generate
+from playground.sessions import Entry, Store, Worker
+from playground.web.watching import watch
+
+NEW = 32
+"""Tokens in one measurement of speed: the cache grows by this much around the length that is asked for."""
+LENGTHS = (200, 930)
+
+
+def greedy(tokens: int) -> Decoding:
+    """The most likely token each time, so that both sides do the same work."""
+    return Decoding(max_new_tokens=tokens, temperature=0.0, stop_at_end=False)
+
+
+def our_interval(loaded: Loaded, length: int) -> float:
+    """Median seconds from token to token of our loop, with capture, around `length` positions."""
+    seen = Intervals()
+    seen.put("prompt")
+    for step in generate(loaded, twins.prompt(length - NEW // 2), greedy(NEW)):
+        seen.put(step)
+    return seen.typical()
+
+
+def their_interval(model: Any, loaded: Loaded, length: int) -> float:
+    """The same of `transformers.generate`."""
+    seen = Intervals()
+    inputs = loaded.tokenizer(twins.prompt(length - NEW // 2), return_tensors="pt").to(model.device)
+    options = {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
+    model.generate(inputs["input_ids"], attention_mask=inputs["attention_mask"], streamer=seen, **options)
+    return seen.typical()
+
+
+def against_generate(setup: Setup) -> list[Row]:
+    """Our decoder and loop, capturing, against generate() on LlamaForCausalLM with the same weights."""
+    loaded, model = twins.ours("llama", setup), twins.theirs("llama", setup)
+    rows = []
+    for length in LENGTHS:
+        own, other = partial(our_interval, loaded, length), partial(their_interval, model, loaded, length)
+        found = pairs(own, other, 15 * setup.rounds)
+        what = f"our decode with capture / transformers.generate, same weights, T = {length}"
+        rows.append(speed_ratio("against_generate", what, found, goal=1.5))
+    return rows
+
+
+@contextmanager
+def no_capture() -> Iterator[None]:
+    """The same loop, model, cache and attention function, but nothing is recorded."""
+    original = engine.recording
+    engine.recording = lambda recorder: original(None)
+    try:
+        yield
+    finally:
+        engine.recording = original
+
+
+def capture_alone(setup: Setup) -> list[Row]:
+    """Recording the queries against not recording them."""
+    loaded = twins.ours("llama", setup)
+    rows = []
+    for length in LENGTHS:
+        found = step_pairs(loaded, length, 12 * setup.rounds)
+        what = f"decode with capture / without, T = {length}"
+        rows.append(speed_ratio("capture", what, found, goal=0.99))
+    return rows
+
+
+def step_pairs(loaded: Loaded, length: int, count: int) -> list[tuple[float, float]]:
+    """Two runs advance in turn, a step each, one recording and one not: (median with, median without) of each pair.
+
+    A difference of one percent is smaller than the drift between two runs, hence the turns of a single step.
+    """
+    found = []
+    for _ in range(count):
+        runs = [generate(loaded, twins.prompt(length - NEW // 2), greedy(2 * NEW)) for _ in range(2)]
+        seconds: tuple[list[float], list[float]] = ([], [])
+        while not runs[0].finished:
+            for side in (0, 1) if runs[0].rows % 2 else (1, 0):
+                seconds[side].append(_one_step(runs[side], records=side == 0))
+        found.append((statistics.median(seconds[0][4:]), statistics.median(seconds[1][4:])))
+    return found
+
+
+def _one_step(run: Run, records: bool) -> float:
+    if records:
+        started = perf_counter()
+        run.advance()
+        return perf_counter() - started
+    with no_capture():
+        started = perf_counter()
+        run.advance()
+        return perf_counter() - started
+
+
+def watched(setup: Setup) -> list[Row]:
+    """Decoding while frames are made 30 times a second, as the page does, against decoding that nobody looks at."""
+    loaded = twins.ours("llama", setup)
+    capture.prepare(loaded.model)
+    rows = []
+    for length, tokens in ((200, 400), (800, 200)):
+        prompt = twins.prompt(length - 100)
+        store = Store()
+        worker = Worker(store)
+        worker.start()
+        measure = _watcher(store, loaded, prompt, greedy(tokens))
+        found = pairs(partial(measure, True), partial(measure, False), 10 * setup.rounds)
+        store.close()
+        worker.join()
+        what = f"decode with capture and live frames / not looked at, T = {length - 100} to {length - 100 + tokens}"
+        rows.append(speed_ratio("watched", what, found, goal=0.97))
+    return rows
+
+
+def _watcher(store: Store, loaded: Loaded, prompt: str, decoding: Decoding) -> Callable[[bool], float]:
+    async def look(entry: Entry) -> None:
+        async for _ in watch(entry):
+            pass
+
+    def measure(looking: bool) -> float:
+        entry = store.start("benchmark", loaded, prompt, decoding)
+        if looking:
+            asyncio.run(look(entry))
+        else:
+            store.wait(lambda: entry.run.finished, 600)
+        store.leave("benchmark")
+        return entry.run.seconds_decode / max(len(entry.run.steps) - 1, 1)
+
+    return measure
+
+
+def prefill(setup: Setup) -> list[Row]:
+    """Reading a prompt of 1,024 tokens: our chunks, captured and ready to show, against one forward pass of Llama."""
+    loaded, model = twins.ours("llama", setup), twins.theirs("llama", setup)
+    text = twins.prompt(1024)
+    inputs = loaded.tokenizer(text, return_tensors="pt").to(model.device)["input_ids"]
+
+    def own() -> float:
+        run = generate(loaded, text, greedy(1))
+        started = perf_counter()
+        run.finish()
+        return perf_counter() - started
+
+    @torch.inference_mode()
+    def llama() -> float:
+        started = perf_counter()
+        int(model(input_ids=inputs, use_cache=True, logits_to_keep=1).logits[0, -1].argmax())
+        return perf_counter() - started
+
+    found = pairs(own, llama, 7 * setup.rounds)
+    row = speed_ratio("prefill", "prefill of 1,024 tokens with capture / LlamaForCausalLM in one pass", found)
+    per_second = [1024 / ours for ours, _ in found]
+    middle = statistics.median(per_second)
+    low, high = min(per_second), max(per_second)
+    return [row, Row("prefill", "prompt tokens read per second, T = 1,024", middle, low, high, unit="tokens/s")]
