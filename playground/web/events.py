@@ -25,7 +25,7 @@ def wire(page: Page, store: Store, loaded: Any) -> None:
         try:
             entry = store.start(str(request.session_hash), loaded, prompt, decoding_from(values))
         except ValueError as error:
-            yield gr.skip(), notice(str(error))
+            yield None, notice(str(error))  # the live view keeps what it shows
             return
         async for frame in watch(entry):
             yield frame, notice("")

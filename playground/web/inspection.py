@@ -63,7 +63,12 @@ def _answer(ask: Callable[[Entry, Mapping[str, Any]], Answer], store: Store, req
 def whole(request: Mapping[str, Any], name: str, end: int, start: int = 0) -> int:
     """The whole number `name` of a request, from `start` to `end` - 1; `Refusal` with one sentence otherwise."""
     value = request.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or value not in range(start, end):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or value != value
+        or value not in range(start, end)
+    ):
         if end <= start:
             raise Refusal(f"There is no {name} to choose yet: wait for the first token.")
         raise Refusal(f"{name} must be a whole number from {start} to {end - 1}.")

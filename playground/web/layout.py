@@ -11,9 +11,9 @@ from typing import Any
 import gradio as gr
 
 from playground.records import Decoding
-from playground.web import figures
 from playground.web.examples import EXAMPLES
 from playground.web.live import Live
+from playground.web.loss_figure import loss_figure
 from playground.web.notice import notice
 
 STATIC = Path(__file__).parent / "static"
@@ -132,7 +132,7 @@ def _model(facts: Mapping[str, Any]) -> None:
             gr.Markdown(_facts_table(facts), elem_id="facts")
             curve = facts.get("loss_curve")
             if curve:
-                gr.Plot(figures.loss_curve(curve), show_label=False, elem_id="loss-curve")
+                gr.Plot(loss_figure(curve), show_label=False, elem_id="loss-curve")
 
 
 def _facts_table(facts: Mapping[str, Any]) -> str:
@@ -146,7 +146,7 @@ def _facts_table(facts: Mapping[str, Any]) -> str:
         "Key-value heads": facts["num_key_value_heads"],
         "Head size": facts["head_dim"],
         "Hidden size": f"{facts['hidden_size']:,}",
-        "Feed-forward size": f"{facts['intermediate_size']:,}",
+        "Feed-forward size": _number(facts["intermediate_size"]),
         "Vocabulary": f"{facts['vocab_size']:,} tokens",
         "Context": "unlimited" if context is None else f"{context:,} tokens",
         "Positions": facts["position_scheme"],
@@ -158,6 +158,10 @@ def _facts_table(facts: Mapping[str, Any]) -> str:
     }
     lines = [f"| {name} | {str(value).replace('|', '/')} |" for name, value in rows.items()]
     return "\n".join(["| This model | |", "|---|---|", *lines])
+
+
+def _number(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"
 
 
 def _count(number: int) -> str:

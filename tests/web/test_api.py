@@ -89,7 +89,16 @@ def test_inspect_gives_the_map_of_a_run(served: Served) -> None:
 
 @pytest.mark.parametrize(
     ("run", "layer", "head"),
-    [(None, 9, 0), (None, 0, 9), (None, -1, 0), (None, 0.5, 0), (None, "x", 0), (None, 0, None), ("unknown", 0, 0), (7, 0, 0)],
+    [
+        (None, 9, 0),
+        (None, 0, 9),
+        (None, -1, 0),
+        (None, 0.5, 0),
+        (None, "x", 0),
+        (None, 0, None),
+        ("unknown", 0, 0),
+        (7, 0, 0),
+    ],
 )
 def test_inspect_refuses_what_does_not_exist(served: Served, run: Any, layer: Any, head: Any) -> None:
     if run is None:

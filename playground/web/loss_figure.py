@@ -1,0 +1,58 @@
+"""The loss curve of a trained checkpoint as a Plotly figure: drawn once, then read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import plotly.graph_objects as go
+
+# Gradio draws this figure on either ground and cannot be told which: these read well on both.
+INK, GRID, TRAINED = "#85828f", "rgba(133, 130, 143, 0.25)", "#85828f"
+CHECKED = ("#c2127d", "#0072b2", "#009e73", "#d55e00", "#6553ba")
+
+
+def loss_figure(record: Mapping[str, Any]) -> go.Figure:
+    """Loss against optimiser steps: the training batches as a line, each validation set with its points.
+
+    Args:
+        record: {"unit", "train": {"step", "loss", ...}, "validation": {name: {"step", "loss", ...}}}, as
+            `models.training` writes it.
+    """
+    figure = go.Figure()
+    named = [("training batches", record.get("train") or {}, TRAINED, "lines")]
+    checked = sorted((record.get("validation") or {}).items())
+    named += [
+        (f"{name}, held out", found, CHECKED[i % len(CHECKED)], "lines+markers")
+        for i, (name, found) in enumerate(checked)
+    ]
+    unit = record.get("unit", "nats per token")
+    for name, found, colour, mode in named:
+        if found.get("loss"):
+            figure.add_scatter(
+                x=found.get("step"),
+                y=found["loss"],
+                name=name,
+                mode=mode,
+                line={"color": colour, "width": 1.5},
+                marker={"size": 5},
+                hovertemplate=f"%{{y:.3f}} {unit}<br>step %{{x:,}}<extra>{name}</extra>",
+            )
+    return _styled(figure, unit)
+
+
+def _styled(figure: go.Figure, unit: str) -> go.Figure:
+    axis = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "automargin": True}
+    figure.update_xaxes(title="step", **axis)
+    figure.update_yaxes(title=f"loss, {unit}", **axis)
+    figure.update_layout(
+        template="none",
+        title={"text": "Loss while it was trained", "font": {"size": 14}, "x": 0, "xref": "paper"},
+        font={"family": "system-ui, sans-serif", "size": 12, "color": INK},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        margin={"l": 48, "r": 16, "t": 48, "b": 48},
+        legend={"orientation": "h", "y": -0.2},
+        height=360,
+    )
+    return figure
