@@ -121,7 +121,7 @@ def _find(name: str) -> Path:
     if name in SHIPPED:
         return SHIPPED[name]
     path = Path(name).expanduser()
-    if path.is_dir():
+    if name.strip() and path.is_dir():
         return path
     if path.exists():
         raise CheckpointError(f"{name!r} is a file; name the directory that holds config.json and the weights.")

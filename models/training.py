@@ -254,7 +254,7 @@ def validation_texts(settings: Settings, data: Path, most: int | None) -> dict[s
     return texts
 
 
-def sample(trainer: Trainer, tokenizer: PreTrainedTokenizerFast, prompt: str, tokens: int = 60) -> str:
+def sample(trainer: Trainer, tokenizer: PreTrainedTokenizerFast, prompt: str, tokens: int) -> str:
     """A few words from the model as it is now."""
     ids = torch.tensor([[tokenizer.bos_token_id, *tokenizer(prompt)["input_ids"]]], device=trainer.device)
     trainer.model.eval()
@@ -321,7 +321,7 @@ def run(trainer: Trainer, tokenizer: PreTrainedTokenizerFast, args: argparse.Nam
         bar.set_postfix(loss=f"{loss:.3f}", tokens_per_second=f"{speed:.0f}", refresh=False)
         bar.update()
         if trainer.step % args.evaluate_every == 0:
-            report(trainer, tokenizer, texts, args.prompt)
+            report(trainer, tokenizer, texts, args)
         if time.monotonic() - saved > 60 * args.save_minutes:
             trainer.save(state)
             write_checkpoint(trainer, tokenizer, args.work / "latest", torch.float32)
@@ -332,13 +332,15 @@ def run(trainer: Trainer, tokenizer: PreTrainedTokenizerFast, args: argparse.Nam
     return trainer.step >= trainer.settings.steps
 
 
-def report(trainer: Trainer, tokenizer: PreTrainedTokenizerFast, texts: dict[str, list[str]], prompt: str) -> None:
+def report(
+    trainer: Trainer, tokenizer: PreTrainedTokenizerFast, texts: dict[str, list[str]], args: argparse.Namespace
+) -> None:
     """Measure on held-out text, write it into the history and print it with a sample."""
     for name, some in texts.items():
         result = score(trainer.model, tokenizer, some, trainer.settings.context_length)
         trainer.history.add_validation(name, trainer.step, result)
         print(f"\n{name}: {result.nats_per_token:.3f} nats/token, {result.bits_per_byte:.3f} bits/byte", end="")
-    print(f"\n{sample(trainer, tokenizer, prompt)!r}", flush=True)
+    print(f"\n{sample(trainer, tokenizer, args.prompt, args.sample_tokens)!r}", flush=True)
 
 
 def finish(trainer: Trainer, tokenizer: PreTrainedTokenizerFast, args: argparse.Namespace) -> None:
@@ -348,6 +350,7 @@ def finish(trainer: Trainer, tokenizer: PreTrainedTokenizerFast, args: argparse.
     stored: DecoderForCausalLM = DecoderForCausalLM.from_pretrained(args.out, dtype=torch.float32)
     texts = validation_texts(trainer.settings, args.data, None)
     scores = {name: score(stored, tokenizer, some, trainer.settings.context_length) for name, some in texts.items()}
+    prompts = (args.prompt, *MORE_PROMPTS)
     facts = TrainingFacts(
         command=command(trainer.settings),
         shares=trainer.settings.shares(),
@@ -358,7 +361,7 @@ def finish(trainer: Trainer, tokenizer: PreTrainedTokenizerFast, args: argparse.
         hardware=hardware(trainer.device),
         stored_as=args.store,
         scores=scores,
-        samples={prompt: sample(trainer, tokenizer, prompt, 120) for prompt in (args.prompt, *MORE_PROMPTS)},
+        samples={prompt: sample(trainer, tokenizer, prompt, args.sample_tokens) for prompt in prompts},
     )
     write_card(args.out, DecoderConfig.from_pretrained(args.out), stored.num_parameters(), facts)
 
@@ -391,6 +394,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--evaluate-every", type=int, default=200, help="steps between two measurements")
     options.add_argument("--evaluate-documents", type=int, default=50, help="documents a data set, while training")
     options.add_argument("--prompt", default="Once upon a time", help="start of the samples")
+    options.add_argument("--sample-tokens", type=int, default=100, help="tokens in a sample")
     for option in fields(Settings):
         name, kind = "--" + option.name.replace("_", "-"), type(option.default)
         options.add_argument(name, type=kind, default=option.default, help=option.metadata.get("help", " "))

@@ -1,0 +1,85 @@
+"""Documents, tokenizer, packing and the order of training rows."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models.data import END, Mixture, Source, borders, documents, pack, train_tokenizer
+
+TEXTS = ["Once there was a cat.\n\nIt sat.", "A dog ran home. Café, 日本 and 🙂!", "The end of it all."]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXTS * 5, vocab_size=300, context_length=64)
+
+
+def test_documents_end_at_lines_that_hold_the_end_mark_alone(tmp_path: Path) -> None:
+    path = tmp_path / "some.txt"
+    path.write_text(f"one\n\ntwo\n{END}\nthree {END} four\n{END}\n\n{END}\n", encoding="utf-8")
+    assert documents(path) == ["one\n\ntwo", f"three {END} four"]
+
+
+def test_any_text_survives_the_tokenizer(tokenizer) -> None:
+    for text in (*TEXTS, "  two  spaces\tand\x00 control\r\n", "العربية עברית", "\U0001f9d9‍♂️"):
+        assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+
+
+def test_the_end_mark_is_one_token_that_begins_and_ends_text(tokenizer) -> None:
+    assert len(tokenizer) == 300
+    assert tokenizer.bos_token == tokenizer.eos_token == END
+    assert tokenizer(END)["input_ids"] == [tokenizer.eos_token_id]
+    assert tokenizer.decode([tokenizer.eos_token_id], skip_special_tokens=True) == ""
+
+
+def test_a_vocabulary_too_small_for_every_byte_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 257"):
+        train_tokenizer(TEXTS, vocab_size=100, context_length=8)
+
+
+def test_packing_keeps_every_document_and_its_borders(tokenizer) -> None:
+    stream = pack(TEXTS, tokenizer)
+    assert stream.dtype == np.uint16
+    starts = borders(stream, tokenizer.eos_token_id)
+    assert len(starts) == len(TEXTS)
+    ends = [*starts[1:], len(stream) - 1]
+    for start, end, text in zip(starts, ends, TEXTS, strict=True):
+        assert tokenizer.decode(stream[start + 1 : end].tolist()) == text
+    assert stream[-1] == tokenizer.eos_token_id
+
+
+def mixture(seed: int = 0) -> Mixture:
+    first = Source("first", np.arange(0, 1000, dtype=np.uint16), 0.75)
+    second = Source("second", np.arange(2000, 2200, dtype=np.uint16), 0.25)
+    return Mixture([first, second], length=16, seed=seed)
+
+
+def test_rows_are_unbroken_pieces_of_one_stream() -> None:
+    rows = mixture().rows(0, 50)
+    assert rows.shape == (50, 17)
+    assert (rows.diff(dim=1) == 1).all()
+
+
+def test_every_data_set_gets_its_share() -> None:
+    rows = mixture().rows(0, 80)
+    assert (rows[:, 0] < 1000).sum() == 60
+
+
+def test_one_pass_reads_no_place_twice() -> None:
+    mixed = mixture()
+    starts = [int(row[0]) for row in mixed.rows(0, 80) if row[0] < 1000][:61]
+    assert len(set(starts)) == len(starts) == 60
+
+
+def test_rows_depend_on_their_number_and_the_seed_only() -> None:
+    whole = mixture().rows(0, 100)
+    later = mixture()
+    assert (later.rows(37, 20) == whole[37:57]).all()
+    assert (later.rows(3, 5) == whole[3:8]).all()
+    assert not (mixture(seed=1).rows(0, 100) == whole).all()
+
+
+def test_a_data_set_shorter_than_a_row_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="tiny has 10 tokens"):
+        Mixture([Source("tiny", np.zeros(10, dtype=np.uint16), 1.0)], length=16, seed=0)
