@@ -155,10 +155,13 @@ class RotaryPositions(nn.Module):
 
     @torch.no_grad()
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines for position_ids (B, T): two tensors (B, T, D) in the dtype of x."""
+        """Cosines and signed sines for position_ids (B, T): two tensors (B, T, D) in the dtype of x.
+
+        The sines of the first half are negated here, once a step, and not in every layer.
+        """
         angles = position_ids[..., None].float() * self.inv_freq.float()  # (B, T, D / 2)
-        angles = torch.cat((angles, angles), dim=-1)
-        return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        cos, sin = angles.cos(), angles.sin()
+        return torch.cat((cos, cos), dim=-1).to(x.dtype), torch.cat((-sin, sin), dim=-1).to(x.dtype)
 
     def place(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
         """Leave the embeddings alone; the rotation is applied to queries and keys in every layer."""
@@ -178,20 +181,15 @@ class LearnedPositions(nn.Embedding):
         return x + self(position_ids), None
 
 
-def rotate_half(x: Tensor) -> Tensor:
-    """The second half of the last dimension, negated, then the first."""
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((-second, first), dim=-1)
-
-
 def apply_rotary_pos_emb(
     q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Turn q (B, H, T, D) and k (B, K, T, D) by the angles in cos and sin (B, T, D)."""
+    """Turn q (B, H, T, D) and k (B, K, T, D) by what `RotaryPositions` made, cos and signed sin (B, T, D)."""
     cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
-    heads = (q.shape[unsqueeze_dim], k.shape[unsqueeze_dim])
     both = torch.cat((q, k), dim=unsqueeze_dim)  # one pass over both: half the kernel launches
-    both = torch.addcmul(both * cos, rotate_half(both), sin)
+    partner = both.roll(both.shape[-1] // 2, dims=-1)  # dimension i meets i + D/2
+    both = torch.addcmul(both * cos, partner, sin)
+    heads = (q.shape[unsqueeze_dim], k.shape[unsqueeze_dim])
     q, k = both.split(heads, dim=unsqueeze_dim)
     return q, k
 
@@ -215,6 +213,29 @@ def eager_attention_forward(
     pattern = scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype)
     out = F.dropout(pattern, dropout, module.training) @ value
     return out.transpose(1, 2).contiguous(), pattern
+
+
+class RMSNorm(nn.RMSNorm):
+    """x / sqrt(mean(x^2) + eps) * w (Zhang and Sennrich 2019, eq. 4)."""
+
+    eps: float
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., C) -> (..., C).
+
+        On a CPU `F.rms_norm` is six kernels. The one row of a decode step needs only a dot product, a square root that
+        Python takes at no cost, and two products: a quarter of the time, 17 times a step.
+        """
+        if x.numel() > x.shape[-1] or x.device.type != "cpu" or x.dtype != torch.float32 or not _plain_inference():
+            return super().forward(x)
+        row = x.reshape(-1)  # (C,)
+        scale = (float(torch.dot(row, row)) / row.shape[0] + self.eps) ** -0.5
+        return (x * scale).mul_(self.weight)
+
+
+def _plain_inference() -> bool:
+    """Neither gradients nor a compiler want to see the operations."""
+    return not torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
 class ResidualLinear(nn.Linear):
@@ -290,7 +311,7 @@ class GatedFeedForward(nn.Module):
 
 
 NORMS: dict[str, Callable[[DecoderConfig], nn.Module]] = {
-    "rmsnorm": lambda config: nn.RMSNorm(config.hidden_size, eps=config.norm_eps),
+    "rmsnorm": lambda config: RMSNorm(config.hidden_size, eps=config.norm_eps),
     "layernorm": lambda config: nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_bias),
 }
 POSITIONS: dict[str, type[RotaryPositions] | type[LearnedPositions]] = {
