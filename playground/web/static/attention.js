@@ -1,7 +1,7 @@
 // @ts-check
 /** Attention: all heads, the chosen head, the current row. */
 import { el, setText } from "./dom.js";
-import { entropy, headKind, KINDS, shares } from "./attention_math.js";
+import { entropy, headKind, KINDS, rowShares } from "./attention_math.js";
 import { exact, nats, percent, quote, visible } from "./format.js";
 import { ARCS, drawArcs, drawMapFrame, FocusMap, GUTTER, KEYS, mapHit } from "./focus_map.js";
 import { drawMosaicFrame, Mosaic, mosaicBox, mosaicHit } from "./mosaic.js";
@@ -10,6 +10,7 @@ import { picker } from "./picker.js";
 
 const EMPTY =
   "Every head of every layer will show here as a tile: which earlier tokens each token reads from. Choose one to see it in full.";
+const MARGIN = 6; // so that the outermost labels are not cut
 const KIND_ROWS = 128; // rows that judge a head
 
 export class AttentionPanel {
@@ -155,20 +156,26 @@ export class AttentionPanel {
   /** Mosaic at the left, map and arcs at the right; one above the other where it is narrow. @param {number} width @param {number} height @param {number[]} heads */
   arrange(width, height, heads) {
     const narrow = width < 420;
-    const split = narrow ? width : width * 0.46;
-    const above = narrow ? height * 0.42 : 0;
-    const mosaic = mosaicBox({ x: 0, y: 0, width: split, height: narrow ? above : height }, heads);
-    const used = narrow ? 0 : mosaic.x + mosaic.cell * mosaic.columns + 16;
-    const room = { width: width - used - GUTTER - 2, height: height - above - ARCS - KEYS - 8 };
-    const size = Math.floor(Math.max(24, Math.min(room.width, room.height)));
-    const spare = Math.max(0, room.width - size);
-    const x = Math.floor(used + GUTTER + spare / 2);
-    return { mosaic, map: { x, y: Math.floor(above) + 2, size, extent: this.app.store.extent } };
+    const above = narrow ? Math.floor(height * 0.42) : 0;
+    const tall = height - above - ARCS - KEYS - 2 * MARGIN;
+    const wanted = Math.min(tall, width * 0.5 - GUTTER);
+    const split = narrow ? width : width - wanted - GUTTER - 24;
+    const mosaic = mosaicBox({ x: 0, y: 0, width: split, height: narrow ? above - 8 : height }, heads);
+    const used = narrow ? 0 : mosaic.x + mosaic.cell * mosaic.columns + 20;
+    const size = Math.floor(Math.max(24, Math.min(width - used - GUTTER - 2, tall)));
+    const x = narrow ? Math.floor((width - size + GUTTER) / 2) : width - size - 2;
+    return { mosaic, map: { x, y: above + MARGIN, size, extent: this.app.store.extent } };
   }
 
   /** Name the head from its picture, at most once per new row. @param {import('./live.js').View} view */
   judge(view) {
-    const key = [view.store.run, view.layer, view.head, view.headData?.rows, view.pattern ? view.row : ""].join();
+    const key = [
+      view.store.run,
+      view.layer,
+      view.head,
+      view.headData?.rows,
+      view.headData?.rows ? "" : view.row,
+    ].join();
     if (key !== this.kindKey) {
       this.kindKey = key;
       this.kind = this.findKind(view);
@@ -179,14 +186,10 @@ export class AttentionPanel {
   }
 
   /** @param {import('./live.js').View} view */
-  findKind({ headData, row, pattern }) {
-    const map = headData?.map;
-    if (map && map.bin === 1 && headData.rows > 4) {
-      const last = headData.rows;
-      const rows = Array.from({ length: Math.min(last, KIND_ROWS) }, (_, i) => last - 1 - i);
-      return headKind(shares((r, k) => (map.at(0, r, k) / 255) ** 2, rows));
-    }
-    return pattern ? headKind(shares((_, k) => pattern[k], [row])) : null;
+  findKind({ headData, pattern }) {
+    if (headData && headData.map.bin === 1 && headData.rows > 4) return headKind(headData.meanShares(KIND_ROWS));
+    const share = pattern && rowShares(pattern);
+    return share ? headKind(share) : null;
   }
 
   /** @param {import('./live.js').View} view */

@@ -21,6 +21,7 @@ export function strongest(values, n) {
   return order.sort((a, b) => values[b] - values[a]).slice(0, n);
 }
 
+const PLACES = /** @type {const} */ (["previous", "first", "self", "near", "spread"]);
 const LOCAL_REACH = 4; // positions back that count as near
 
 /**
@@ -38,23 +39,36 @@ export const KINDS = [
 
 /** @typedef {{rows: number, previous: number, first: number, self: number, near: number, spread: number}} Shares */
 
-/** @param {(row: number, key: number) => number} at probability @param {Iterable<number>} rows @returns {Shares} */
-export function shares(at, rows) {
-  const sums = { rows: 0, previous: 0, first: 0, self: 0, near: 0, spread: 0 };
-  for (const row of rows) {
-    if (row < LOCAL_REACH) continue; // in the first rows every place is near, first and previous at once
-    const pattern = Array.from({ length: row + 1 }, (_, key) => at(row, key));
-    const total = pattern.reduce((a, b) => a + b, 0) || 1;
-    sums.rows++;
-    sums.previous += pattern[row - 1] / total;
-    sums.first += pattern[0] / total;
-    sums.self += pattern[row] / total;
-    for (let key = Math.max(1, row - LOCAL_REACH); key <= row; key++) sums.near += pattern[key] / total;
-    sums.spread += entropy(pattern.map((p) => p / total)) / Math.log(row + 1);
+/** Where one row's attention goes, as shares of 1; null for the first rows, where all places coincide. @param {ArrayLike<number>} pattern @returns {Shares|null} */
+export function rowShares(pattern) {
+  const row = pattern.length - 1;
+  if (row < LOCAL_REACH) return null;
+  let total = 0;
+  for (let key = 0; key <= row; key++) total += pattern[key];
+  let near = 0;
+  for (let key = Math.max(1, row - LOCAL_REACH); key <= row; key++) near += pattern[key];
+  // of a picture the sum is not exactly 1: H(p/t) = H(p)/t + ln t
+  const spread = (entropy(pattern) / total + Math.log(total)) / Math.log(row + 1);
+  return {
+    rows: 1,
+    previous: pattern[row - 1] / total,
+    first: pattern[0] / total,
+    self: pattern[row] / total,
+    near: near / total,
+    spread,
+  };
+}
+
+/** @param {(Shares|null)[]} rows @returns {Shares} their mean */
+export function meanShares(rows) {
+  const mean = { rows: 0, previous: 0, first: 0, self: 0, near: 0, spread: 0 };
+  for (const share of rows) {
+    if (!share) continue;
+    for (const place of PLACES) mean[place] += share[place];
+    mean.rows++;
   }
-  for (const place of /** @type {const} */ (["previous", "first", "self", "near", "spread"]))
-    sums[place] /= Math.max(1, sums.rows);
-  return sums;
+  for (const place of PLACES) mean[place] /= Math.max(1, mean.rows);
+  return mean;
 }
 
 /** @param {Shares} share @returns {typeof KINDS[0]|null} null: too few rows to say */

@@ -195,7 +195,7 @@ function glyphWords(pen, box, heads, palette, top, bottom) {
 /** Two blocks of cells side by side, a row a layer. @param {{x: number, y: number, width: number, height: number}} room @param {number} layers @returns {{k: Box, v: Box}} */
 export function heatBoxes(room, layers) {
   const gutter = 26;
-  const width = (room.width - 2 * gutter - 12) / 2;
+  const width = (room.width - 2 * gutter - 14) / 2;
   const height = Math.min(room.height - 20, layers * 20);
   const y = room.y + 18;
   return {
@@ -272,7 +272,11 @@ function heatLabels(pen, box, which, high, layer, palette) {
   const width = pen.measureText(name).width;
   pen.font = palette.font(10);
   pen.fillStyle = palette.colors.muted;
-  pen.fillText(`rms of each vector, 0 to ${high.toFixed(2)}`, box.x + width + 6, box.y - 10);
+  pen.fillText(
+    box.width > 200 ? `rms of each vector, 0 to ${high.toFixed(2)}` : `rms 0 to ${high.toFixed(2)}`,
+    box.x + width + 6,
+    box.y - 10,
+  );
   const row = box.height / box.layers;
   const every = Math.ceil(11 / row);
   pen.textAlign = "right";

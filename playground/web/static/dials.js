@@ -36,7 +36,9 @@ export function drawDial(pen, at, pair, longest, palette, chosen) {
 
 /** y up, as in mathematics. @param {CanvasRenderingContext2D} pen @param {{x: number, y: number, r: number}} at @param {number[]} v @param {number} longest @param {string} color @param {number} alpha @param {number} weight */
 function hand(pen, at, [x, y], longest, color, alpha, weight) {
-  const unit = (at.r - 1) / (longest || 1);
+  const length = Math.hypot(x, y) || 1e-9;
+  // the square root keeps the directions of short pairs readable
+  const unit = ((at.r - 1) * Math.sqrt(length / longest)) / length;
   pen.globalAlpha = alpha;
   pen.strokeStyle = pen.fillStyle = color;
   pen.lineWidth = weight;
@@ -135,15 +137,22 @@ function drawShareAxis(pen, box, zero, high, low, palette) {
   }
 }
 
+/** @param {number} radians */
+function turned(radians) {
+  const turns = Math.floor(radians / TURN);
+  const rest = `${plain(((radians - turns * TURN) * 180) / Math.PI, 0)}°`;
+  return turns ? `${turns.toLocaleString("en-US")} turn${turns > 1 ? "s" : ""} + ${rest}` : rest;
+}
+
 /** What the large dial shows, in words. @param {import('./rope_math.js').Pair} pair @param {number} row @param {number} key */
 export function pairFacts(pair, row, key) {
   const turn = TURN / pair.theta;
-  const degrees = (/** @type {number} */ position) => `${plain((position * pair.theta * 180) / Math.PI, 0)}°`;
+  const angle = (/** @type {number} */ position) => turned(position * pair.theta);
   return {
     frequency: `θ ${pair.theta >= 0.01 ? pair.theta.toFixed(3) : pair.theta.toExponential(1)} rad per token`,
     turn: `one turn in ${turn < 100 ? turn.toFixed(1) : Math.round(turn).toLocaleString("en-US")} tokens`,
-    q: `q ${row} × θ = ${degrees(row)}`,
-    k: `k ${key} × θ = ${degrees(key)}`,
+    q: `q ${row} × θ = ${angle(row)}`,
+    k: `k ${key} × θ = ${angle(key)}`,
     share: `adds ${signed(pair.share)}`,
   };
 }

@@ -81,6 +81,7 @@ export function drawMapFrame(pen, box, view, palette) {
   pen.lineWidth = 1;
   pen.strokeRect(box.x - 0.5, box.y - 0.5, box.size + 1, box.size + 1);
   drawQueryLabels(pen, box, view, palette);
+  drawCorner(pen, box, view, palette);
   const step = box.size / box.extent;
   const top = box.y + view.row * step;
   pen.strokeStyle = palette.colors.k;
@@ -90,6 +91,18 @@ export function drawMapFrame(pen, box, view, palette) {
   pen.lineWidth = 1.5;
   const height = Math.max(step, 3);
   pen.strokeRect(box.x - 1, top + step / 2 - height / 2 - 0.75, (view.row + 1) * step + 2, height + 1.5);
+}
+
+/** What the axes are, in the corner that the causal mask leaves empty. @param {CanvasRenderingContext2D} pen @param {MapBox} box @param {import('./live.js').View} view @param {import('./palette.js').Palette} palette */
+function drawCorner(pen, box, view, palette) {
+  if (box.size < 110) return;
+  pen.textAlign = "right";
+  const lines = [`layer ${view.layer} · head ${view.head}`, "queries ↓", "keys →"];
+  lines.forEach((text, i) => {
+    pen.font = palette.font(10, i ? 400 : 600);
+    pen.fillStyle = palette.colors.muted;
+    pen.fillText(text, box.x + box.size - 6, box.y + 10 + i * 13);
+  });
 }
 
 /** @param {CanvasRenderingContext2D} pen @param {MapBox} box @param {import('./live.js').View} view @param {import('./palette.js').Palette} palette */

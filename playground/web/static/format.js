@@ -1,15 +1,16 @@
 // @ts-check
 /** Numbers and tokens as people read them: the unit always stands beside the number. */
 
-const THIN = "\u202f"; // narrow no-break space between number and unit
+const THOUSANDS = new Intl.NumberFormat("en-US");
+export const SPACE = "\u00a0"; // no-break, between number and unit
 
 /** 0..1 as percent, about three digits. @param {number} p */
 export function percent(p) {
   if (!Number.isFinite(p)) return "–";
   const x = p * 100;
-  if (p > 0 && x < 0.01) return `<0.01${THIN}%`;
+  if (p > 0 && x < 0.01) return `<0.01${SPACE}%`;
   const digits = x >= 99.95 ? 0 : x >= 10 ? 1 : 2;
-  return `${x === 0 ? "0" : x.toFixed(digits)}${THIN}%`;
+  return `${x === 0 ? "0" : x.toFixed(digits)}${SPACE}%`;
 }
 
 /** @param {number} size in bytes */
@@ -22,22 +23,22 @@ export function bytes(size) {
     unit++;
   }
   const digits = unit === 0 || Number.isInteger(value) || value >= 100 ? 0 : value >= 10 ? 1 : 2;
-  return `${value.toFixed(digits)}${THIN}${units[unit]}`;
+  return `${value.toFixed(digits)}${SPACE}${units[unit]}`;
 }
 
 /** With thousands marked. @param {number} n */
-export const count = (n) => n.toLocaleString("en-US");
+export const count = (n) => THOUSANDS.format(n);
 
 /** @param {number} time in seconds */
 export function seconds(time) {
   if (!Number.isFinite(time)) return "–";
-  if (time < 0.0995) return `${(time * 1000).toFixed(1)}${THIN}ms`;
-  if (time < 1) return `${(time * 1000).toFixed(0)}${THIN}ms`;
-  return `${time.toFixed(2)}${THIN}s`;
+  if (time < 0.0995) return `${(time * 1000).toFixed(1)}${SPACE}ms`;
+  if (time < 1) return `${(time * 1000).toFixed(0)}${SPACE}ms`;
+  return `${time.toFixed(2)}${SPACE}s`;
 }
 
 /** @param {number} x */
-export const nats = (x) => `${x.toFixed(2)}${THIN}nats`;
+export const nats = (x) => `${x.toFixed(2)}${SPACE}nats`;
 
 /** With a real minus sign, so that columns line up. @param {number} x @param {number} [digits] */
 export function signed(x, digits = 2) {

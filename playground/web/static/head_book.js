@@ -1,6 +1,7 @@
 // @ts-check
 /** What is known of single heads: exact rows, rotated q and k, and a map. Recent heads are kept. */
 import { f32, u8 } from "./codec.js";
+import { meanShares, rowShares } from "./attention_math.js";
 import { PooledMaps, Rows } from "./growing.js";
 
 const MAP_CELLS = 512;
@@ -21,6 +22,18 @@ export class Head {
     this.map = new PooledMaps(1, MAP_CELLS);
     /** @type {Map<number, Float32Array>} exact attention rows by position */
     this.patterns = new Map();
+    /** @type {(import('./attention_math.js').Shares|null)[]} by row, each computed once */
+    this.shares = [];
+  }
+
+  /** Where the latest rows' attention goes on average, judged on the picture. @param {number} most rows */
+  meanShares(most) {
+    const { map } = this;
+    for (let row = this.shares.length; row < map.rows; row++) {
+      const pattern = Float32Array.from({ length: row + 1 }, (_, key) => (map.at(0, row, key) / 255) ** 2);
+      this.shares.push(rowShares(pattern));
+    }
+    return meanShares(this.shares.slice(-most));
   }
 
   /** Rows for which q, k and the map are complete. */

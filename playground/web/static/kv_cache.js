@@ -78,7 +78,7 @@ export class CachePanel {
     this.panel.show(null);
     const facts = this.facts(view, begin);
     this.panel.describe(facts.summary);
-    setText(this.formula, `${formulaText(begin, facts.positions)} = ${count(facts.formula)}\u202fB`);
+    setText(this.formula, `${formulaText(begin, facts.positions)} = ${count(facts.formula)}\u00a0B`);
     setText(this.measured, facts.comparison);
     this.measured.classList.toggle("lv-agrees", facts.agree);
     this.record(view, facts);
@@ -95,7 +95,7 @@ export class CachePanel {
     const agree = measured === formulaBytes(begin, at.positions);
     const { k, v } = { k: (total(at.k) / at.positions) * positions, v: (total(at.v) / at.positions) * positions };
     const where = at.positions === positions ? "" : ` at ${count(at.positions)} positions`;
-    const comparison = `measured ${count(measured)}\u202fB${where}: ${agree ? "they agree" : "they differ"}`;
+    const comparison = `measured ${count(measured)}\u00a0B${where}: ${agree ? "they agree" : "they differ"}`;
     const facts = {
       positions,
       formula,

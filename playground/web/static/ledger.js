@@ -12,7 +12,7 @@ const LEAST_BAR = 72;
 
 /** @param {number} width @param {number} stages @returns {Columns} */
 export function columnsOf(width, stages) {
-  const step = Math.min(64, Math.max(46, (width * 0.56) / stages));
+  const step = Math.min(58, Math.max(46, (width * 0.53) / stages));
   const cells = stages * step;
   const barWidth = width - NAME - NUMBER - cells;
   if (barWidth < LEAST_BAR) return { bar: NAME, barWidth: width - NAME - NUMBER, number: width, stages: 0, step: 0 };
@@ -115,8 +115,8 @@ function drawBar(pen, ledger, c, y, gone) {
   pen.fillStyle = c.drawn ? palette.colors.accent : palette.colors.bar;
   if (!gone) pen.fillRect(columns.bar, y - 4, Math.max(long(c.probabilities[stage]), 1), 8);
   else drawReason(pen, ledger, c, y, columns.bar + long(c.raw));
-  if (!shown.whatIf) return;
-  pen.strokeStyle = palette.colors.ink;
+  if (!shown.whatIf || c.happened === 0) return;
+  pen.strokeStyle = palette.colors.muted;
   pen.lineWidth = 1;
   pen.strokeRect(columns.bar + 0.5, y - 6.5, Math.max(long(c.happened), 1), 13);
 }
@@ -149,7 +149,7 @@ function drawCell(pen, { columns, palette, stage }, c, i, y) {
 }
 
 /** Percent without the sign: the column's head has it. @param {number} p */
-const short = (p) => percent(p).replace(/\u202f%$/, "");
+const short = (p) => percent(p).replace(/\u00a0%$/, "");
 
 /** Everything else in one honest bar. @param {CanvasRenderingContext2D} pen @param {Ledger} ledger @param {number} y */
 function drawRest(pen, ledger, y) {

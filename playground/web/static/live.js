@@ -144,9 +144,9 @@ export class App {
   render() {
     const started = performance.now();
     this.view = this.look();
-    this.tokens.sync();
-    this.status.sync();
     for (const panel of this.panels) panel.draw(this.view);
+    this.status.sync();
+    this.tokens.sync(); // last: it asks for the layout, which all writing before it would make out of date
     this.publish();
     this.drawn.drawMs = performance.now() - started;
   }

@@ -21,8 +21,8 @@ export class NextTokenPanel {
     this.panel.controls.append(this.badge, this.back);
     this.stages = el("div.lv-stages", { role: "group", "aria-label": "Stage shown by the bars" });
     this.panel.body.prepend(this.stages);
+    this.axis = el("span.lv-axis", {}, el("span", {}, "0"), el("span"));
     this.stageKey = "";
-    this.scale = 1;
     /** @type {import('./distribution.js').Distribution|null} */
     this.shown = null;
     this.listen();
@@ -111,7 +111,10 @@ export class NextTokenPanel {
     const key = JSON.stringify([shown.stages.map((s) => [s.name, s.setting]), columns, shown.whatIf]);
     if (key !== this.stageKey) {
       this.stageKey = key;
-      this.stages.replaceChildren(...shown.stages.map((s, i) => stageButton(s, i, columns)));
+      this.stages.replaceChildren(...shown.stages.map((s, i) => stageButton(s, i, columns)), this.axis);
+      this.axis.style.left = `${columns.bar}px`;
+      this.axis.style.width = `${columns.barWidth}px`;
+      this.stages.classList.toggle("lv-row", !columns.stages);
     }
     shown.stages.forEach((s, i) => {
       const button = this.stages.children[i];
@@ -138,6 +141,7 @@ export class NextTokenPanel {
     const mass = shown.rest.mass.map((m, i) => m + hidden.reduce((sum, c) => sum + c.probabilities[i], 0));
     const rest = { count: shown.rest.count + hidden.length, mass };
     const high = Math.max(...rows.map((c) => Math.max(c.probabilities[stage], c.raw, c.happened)), 0.05);
+    setText(this.axis.lastChild, percent(barEnd(high)));
     drawRows(surface.begin("base"), {
       rows,
       rest,

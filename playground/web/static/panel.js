@@ -1,6 +1,7 @@
 // @ts-check
 /** The frame that every panel has: title, controls, table twin, enlarge, summary, and a sentence when there is nothing. */
 import { el, setText } from "./dom.js";
+import { sketch } from "./sketches.js";
 import { Surface } from "./surface.js";
 import { renderTable } from "./tables.js";
 
@@ -30,7 +31,8 @@ export class Panel {
       role: "group",
       "aria-label": `${name}, exact numbers`,
     });
-    this.message = el("p.lv-message", {}, empty);
+    this.words = el("p", {}, empty);
+    this.message = el("div.lv-message", {}, sketch(id), this.words);
     this.empty = empty;
     this.extra = el("div.lv-extra");
     this.body = el("div.lv-body", {}, this.canvasHost, this.tableHost, this.message);
@@ -60,7 +62,7 @@ export class Panel {
     this.root.classList.toggle("lv-blank", sentence === "");
     this.message.hidden = !talking;
     this.canvasHost.hidden = talking || this.tabular;
-    if (talking) setText(this.message, sentence || this.empty);
+    if (talking) setText(this.words, sentence || this.empty);
     for (const button of [this.tableButton, this.enlargeButton]) button.disabled = sentence === "";
   }
 

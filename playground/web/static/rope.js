@@ -125,7 +125,7 @@ export class RopePanel {
     const pen = surface.begin("base");
     boxes.dials.forEach((at, i) => drawDial(pen, at, parts.pairs[i], longest, palette, i === chosen));
     this.dialLabels(pen, boxes.dials, chosen);
-    const radius = Math.min(SIDE / 2 - 14, 54, (surface.height - BARS - 110) / 2);
+    const radius = Math.min(SIDE / 2 - 14, 54, (surface.height - BARS - 122) / 2);
     drawBigDial(pen, { x: SIDE / 2 - 8, y: radius + 4, r: radius }, parts.pairs[chosen], longest, palette);
     this.facts(pen, parts.pairs[chosen], view, radius * 2 + 18);
     drawShares(pen, boxes.bars, parts, chosen, palette);
@@ -170,6 +170,7 @@ export class RopePanel {
       [facts.q, palette.colors.qText, 400],
       [facts.k, palette.colors.kText, 400],
       [facts.turn, palette.colors.muted, 400],
+      ["faint: before rotation", palette.colors.muted, 400],
     ];
     pen.textAlign = "left";
     lines.forEach(([text, color, weight], i) => {
@@ -185,16 +186,16 @@ export class RopePanel {
     pen.fillStyle = palette.colors.muted;
     pen.font = palette.font(10);
     pen.textAlign = "left";
-    pen.fillText("fast pairs", bars.x, bars.y + bars.height + 9);
+    const y = bars.y + bars.height + 9;
+    const { pairs } = parts;
+    const fastFirst = pairs[0].theta >= pairs[pairs.length - 1].theta;
+    pen.fillText(fastFirst ? "fast" : "slow", bars.x, y);
     pen.textAlign = "right";
-    pen.fillText(
-      hasRest(parts) ? "slow pairs · unrotated" : "slow pairs",
-      bars.x + bars.width,
-      bars.y + bars.height + 9,
-    );
+    pen.fillText((fastFirst ? "slow" : "fast") + (hasRest(parts) ? " · unrotated" : ""), bars.x + bars.width, y);
     pen.textAlign = "center";
     const sum = `Σ ${signed(parts.score)} = q·k × ${plain(parts.scale, 3)}`;
-    pen.fillText(`added to the score by each pair   ${sum}`, bars.x + bars.width / 2, bars.y + bars.height + 9);
+    const words = bars.width > 380 ? `what each pair adds to the score,  ${sum}` : sum;
+    pen.fillText(words, bars.x + bars.width / 2, y);
   }
 
   /** @param {import('./live.js').View} view @param {import('./rope_math.js').Decomposition} parts */

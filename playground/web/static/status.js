@@ -1,7 +1,7 @@
 // @ts-check
 /** The thin row between text and panels: how the run goes, what is selected, what the colours mean. */
 import { el, setText } from "./dom.js";
-import { seconds } from "./format.js";
+import { seconds, SPACE } from "./format.js";
 
 const WORDS = /** @type {Record<string, string>} */ ({
   idle: "Ready",
@@ -59,7 +59,7 @@ export class StatusRow {
 function rateText(clock) {
   if (!clock || clock.steps < 2 || !clock.decode) return "";
   const each = clock.decode / (clock.steps - 1);
-  return `${(1 / each).toFixed(1)}\u202ftokens/s · ${(each * 1000).toFixed(1)}\u202fms/token`;
+  return `${(1 / each).toFixed(1)}${SPACE}tokens/s · ${(each * 1000).toFixed(1)}${SPACE}ms/token`;
 }
 
 /** One scale for every magnitude on the page. */

@@ -31,7 +31,7 @@ export class Surface {
   }
 
   get visible() {
-    return this.width > 8 && this.height > 8 && this.host.offsetParent !== null;
+    return this.width > 8 && this.height > 8; // the observer reports 0 while hidden; asking the layout here would be slow
   }
 
   /** @param {'base'|'over'} layer @returns {CanvasRenderingContext2D} cleared, in CSS pixels */
@@ -93,12 +93,23 @@ export function coverage(pixels, cells) {
   return { first, end };
 }
 
+/** @type {Map<string, string>} measuring text is slow, and the same few labels come again and again */
+const fitted = new Map();
+
 /** Text cut to a width with an ellipsis. @param {CanvasRenderingContext2D} pen @param {string} text @param {number} width */
 export function fitText(pen, text, width) {
-  if (pen.measureText(text).width <= width) return text;
-  const chars = [...text];
-  while (chars.length > 1 && pen.measureText(`${chars.join("")}…`).width > width) chars.pop();
-  return `${chars.join("")}…`;
+  const key = `${pen.font}|${width}|${text}`;
+  const known = fitted.get(key);
+  if (known !== undefined) return known;
+  const chars = [...text.slice(0, 64)];
+  let cut = text;
+  while (chars.length > 1 && pen.measureText(cut).width > width) {
+    chars.pop();
+    cut = `${chars.join("")}…`;
+  }
+  if (fitted.size > 4000) fitted.clear();
+  fitted.set(key, cut);
+  return cut;
 }
 
 /** @param {CanvasRenderingContext2D} pen @param {number} x1 @param {number} y1 @param {number} x2 @param {number} y2 */

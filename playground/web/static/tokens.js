@@ -3,6 +3,8 @@
 import { el } from "./dom.js";
 import { percent, visible } from "./format.js";
 
+const PADDING = 5; // of the strip, as in live.css
+
 export class TokenStrip {
   /** @param {import('./live.js').App} app */
   constructor(app) {
@@ -12,11 +14,7 @@ export class TokenStrip {
     /** @type {HTMLButtonElement[]} */
     this.chips = [];
     this.root = el("div.lv-tokens", { role: "group", "aria-label": "Tokens" });
-    this.hint = el(
-      "p.lv-hint",
-      {},
-      "The text appears here token by token. Click one, or use ← and →, to go back to its step.",
-    );
+    this.hint = hint();
     this.root.append(this.hint);
     this.root.addEventListener("click", (/** @type {MouseEvent} */ event) => this.onClick(event));
     this.root.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => this.onHover(event));
@@ -25,7 +23,7 @@ export class TokenStrip {
 
   /** @param {Event} event @returns {number} */
   positionOf(event) {
-    const chip = /** @type {HTMLElement} */ (event.target).closest("button");
+    const chip = /** @type {HTMLElement} */ (event.target).closest("[data-position]");
     return chip ? Number(chip.dataset.position) : -1;
   }
 
@@ -87,8 +85,9 @@ export class TokenStrip {
     chip.setAttribute("aria-label", spoken(token.text));
     this.chips.push(chip);
     this.paint(position);
+    const before = position > 0 ? (store.tokens[position - 1]?.text ?? "") : "";
+    if (before.includes("\n") && !token.text.startsWith("\n")) this.root.append(el("span.lv-break"));
     this.root.append(chip);
-    if (token.text.includes("\n")) this.root.append(el("span.lv-break"));
   }
 
   /** @param {number} position */
@@ -123,12 +122,24 @@ export class TokenStrip {
 
   /** Scroll the strip, never the page. @param {HTMLElement} chip */
   reveal(chip) {
-    const top = chip.offsetTop - this.root.offsetTop;
-    const room = this.root.clientHeight;
-    if (top < this.root.scrollTop + 4) this.root.scrollTop = Math.max(0, top - 8);
-    else if (top + chip.offsetHeight > this.root.scrollTop + room - 4)
-      this.root.scrollTop = top + chip.offsetHeight - room + 8;
+    const { root } = this;
+    const top = chip.offsetTop - PADDING;
+    const bottom = chip.offsetTop + chip.offsetHeight + PADDING - root.clientHeight;
+    if (top < root.scrollTop) root.scrollTop = top;
+    else if (bottom > root.scrollTop) root.scrollTop = bottom;
   }
+}
+
+const EXAMPLE = "Once upon a time, there was a little dragon who";
+
+/** What will happen here, and a way to make it happen: the page listens for examples. */
+function hint() {
+  const tryIt = el("button.lv-button", { type: "button" }, `Try “${EXAMPLE} …”`);
+  tryIt.addEventListener("click", () => {
+    document.dispatchEvent(new CustomEvent("playground:example", { detail: { prompt: EXAMPLE } }));
+  });
+  const words = "The text appears here token by token; click a token, or press ← and →, to see its step.";
+  return el("div.lv-hint", {}, el("p", {}, words), tryIt);
 }
 
 /** Spaces and breaks are marked faintly, the words stay plain. @param {string} text @returns {Node[]} */
