@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 MIB = 1 << 20
 
 
-class Refusal(ValueError):
+class RefusedError(ValueError):
     """What was asked for cannot be done here; the message is one sentence that says what to change."""
 
 
@@ -111,11 +111,11 @@ class Entry:
         return text
 
     def logged(self, first: int, last: int) -> list[dict[str, Any]]:
-        """The frames numbered `first` to `last` that were made so far. Raises `Refusal` when some are gone."""
+        """The frames numbered `first` to `last` that were made so far. Raises `RefusedError` when some are gone."""
         with self._looking:
             self.touch()
             if self._log and first < self._log[0][0]:
-                raise Refusal("That part of the run is no longer kept: press Generate to make it again.")
+                raise RefusedError("That part of the run is no longer kept: press Generate to make it again.")
             return [json.loads(text) for seq, text in self._log if first <= seq <= last]
 
 
@@ -143,7 +143,7 @@ class Store:
         planned = engine.plan_bytes(loaded, run.prompt_length, decoding.max_new_tokens)
         room = min(self.limits.session_bytes, self.limits.total_bytes)
         if planned > room:
-            raise Refusal(too_large(loaded, planned, room, decoding.max_new_tokens))
+            raise RefusedError(too_large(loaded, planned, room, decoding.max_new_tokens))
         with self._changed:
             self._admit(session)
             self._make_room(session, planned)
@@ -154,11 +154,11 @@ class Store:
         return entry
 
     def find(self, run_id: object) -> Entry:
-        """The run of that id. Raises `Refusal` where there is none (any more)."""
+        """The run of that id. Raises `RefusedError` where there is none (any more)."""
         with self._changed:
             entry = self._entries.get(run_id) if isinstance(run_id, str) else None
         if entry is None:
-            raise Refusal("This run is no longer kept: press Generate to make it again.")
+            raise RefusedError("This run is no longer kept: press Generate to make it again.")
         entry.touch()
         return entry
 
@@ -231,23 +231,23 @@ class Store:
 
     def _check(self, prompt: object, decoding: Decoding) -> None:
         if not isinstance(prompt, str):
-            raise Refusal("The prompt must be text.")
+            raise RefusedError("The prompt must be text.")
         longest = self.limits.prompt_characters
         if len(prompt) > longest:
-            raise Refusal(f"The prompt has {len(prompt):,} characters: shorten it to {longest:,} or fewer.")
+            raise RefusedError(f"The prompt has {len(prompt):,} characters: shorten it to {longest:,} or fewer.")
         if decoding.max_new_tokens > self.limits.new_tokens:
-            raise Refusal(
+            raise RefusedError(
                 f"Max new tokens is {decoding.max_new_tokens:,}: ask for {self.limits.new_tokens:,} or fewer."
             )
 
     def _admit(self, session: str) -> None:
         """End what `session` has under way, unless there is no turn to be had."""
         if self.closed:
-            raise Refusal("The server is shutting down: try again in a minute.")
+            raise RefusedError("The server is shutting down: try again in a minute.")
         mine = [entry for entry in self._active if entry.session == session]
         others = len(self._active) - len(mine)
         if others >= self.limits.active:
-            raise Refusal(f"{others} other runs are under way: try again in a few seconds.")
+            raise RefusedError(f"{others} other runs are under way: try again in a few seconds.")
         for entry in mine:
             entry.retired = True
             self._forget(entry)
@@ -261,7 +261,7 @@ class Store:
     def _make_room(self, session: str, planned: int) -> None:
         self._evict(self.limits.session_bytes - planned, session)
         if not self._evict(self.limits.total_bytes - planned, None):
-            raise Refusal(
+            raise RefusedError(
                 "The memory for runs is in use by others: try again in a few seconds, or with a shorter prompt."
             )
 

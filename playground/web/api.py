@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from playground.records import Decoding
-from playground.sessions import Entry, Refusal, Store
+from playground.sessions import Entry, RefusedError, Store
 from playground.web.inspection import chosen_head
 from playground.web.watching import changes
 
@@ -26,7 +26,7 @@ def decoding_of(settings: Any) -> Decoding:
         try:
             settings = json.loads(settings)
         except ValueError:
-            raise Refusal('The settings are not JSON: send an object such as {"temperature": 0.8}.') from None
+            raise RefusedError('The settings are not JSON: send an object such as {"temperature": 0.8}.') from None
     return Decoding.from_json(settings)
 
 

@@ -48,7 +48,7 @@ def wire(page: Page, store: Store, loaded: Any) -> None:
     page.stop.click(stop, None, None, trigger_mode="multiple", api_name="page_stop", **PRIVATE)
     page.blocks.unload(leave)
     gr.on(
-        [each.change for each in page.settings],
+        [each.change for each in page.settings],  # type: ignore[attr-defined]
         None,
         list(page.settings),
         None,

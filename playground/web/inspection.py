@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from playground import frames, rope
-from playground.sessions import Entry, Refusal, Store
+from playground.sessions import Entry, RefusedError, Store
 from playground.web import figures
 from playground.web.figure_data import AttentionData, CacheData, NextTokenData, RopeData
 
@@ -51,7 +51,7 @@ def server_functions(store: Store) -> list[Callable[[Any], Answer]]:
 def _answer(ask: Callable[[Entry, Mapping[str, Any]], Answer], store: Store, request: Any) -> Answer:
     try:
         if not isinstance(request, Mapping):
-            raise Refusal("Ask with one JSON object.")
+            raise RefusedError("Ask with one JSON object.")
         return ask(store.find(request.get("run")), request)
     except ValueError as error:
         return {"error": str(error)}
@@ -61,7 +61,7 @@ def _answer(ask: Callable[[Entry, Mapping[str, Any]], Answer], store: Store, req
 
 
 def whole(request: Mapping[str, Any], name: str, end: int, start: int = 0) -> int:
-    """The whole number `name` of a request, from `start` to `end` - 1; `Refusal` with one sentence otherwise."""
+    """The whole number `name` of a request, from `start` to `end` - 1; `RefusedError` with one sentence otherwise."""
     value = request.get(name)
     if (
         isinstance(value, bool)
@@ -70,8 +70,8 @@ def whole(request: Mapping[str, Any], name: str, end: int, start: int = 0) -> in
         or value not in range(start, end)
     ):
         if end <= start:
-            raise Refusal(f"There is no {name} to choose yet: wait for the first token.")
-        raise Refusal(f"{name} must be a whole number from {start} to {end - 1}.")
+            raise RefusedError(f"There is no {name} to choose yet: wait for the first token.")
+        raise RefusedError(f"{name} must be a whole number from {start} to {end - 1}.")
     return int(value)
 
 
@@ -100,7 +100,7 @@ def _logits(entry: Entry, request: Mapping[str, Any]) -> Answer:
 def _texts(entry: Entry, request: Mapping[str, Any]) -> Answer:
     ids = request.get("ids")
     if not isinstance(ids, list):
-        raise Refusal("ids must be a list of token ids.")
+        raise RefusedError("ids must be a list of token ids.")
     return frames.texts(entry.run, ids)
 
 
@@ -116,7 +116,7 @@ def _backfill(entry: Entry, request: Mapping[str, Any]) -> Answer:
 def _figure(entry: Entry, request: Mapping[str, Any]) -> Answer:
     gather = _GATHER.get(str(request.get("panel")))
     if gather is None:
-        raise Refusal(f"panel must be one of {', '.join(_GATHER)}.")
+        raise RefusedError(f"panel must be one of {', '.join(_GATHER)}.")
     data = gather(entry, request)
     return figures.build(str(request["panel"]), data, dark=request.get("dark") is True).as_json()
 
@@ -140,7 +140,7 @@ def _attention(entry: Entry, request: Mapping[str, Any]) -> AttentionData:
     run, (layer, head) = entry.run, chosen_head(entry, request)
     row = _query(entry, request)
     if row >= FIGURE_POSITIONS:
-        raise Refusal(f"Maps are enlarged up to position {FIGURE_POSITIONS - 1}: select an earlier token.")
+        raise RefusedError(f"Maps are enlarged up to position {FIGURE_POSITIONS - 1}: select an earlier token.")
     size = min(run.rows, FIGURE_POSITIONS)
     pattern = run.attention(layer, head)[:size, :size]
     tokens = [run.piece(each) for each in run.token_ids[:size]]
@@ -155,10 +155,12 @@ def _rope(entry: Entry, request: Mapping[str, Any]) -> RopeData:
 
 
 def rotation(run: Any, layer: int, head: int, query: int, key: int) -> RopeData:
-    """The rotation of one query and one key, from the run's own tensors. Raises `Refusal` where nothing rotates."""
+    """The rotation of one query and one key, from the run. Raises `RefusedError` where nothing rotates."""
     rotary = run.anatomy.rotary
     if rotary is None or layer not in rotary.layers:
-        raise Refusal(rope.reason_without(run) or "This layer does not rotate its queries and keys: choose another.")
+        raise RefusedError(
+            rope.reason_without(run) or "This layer does not rotate its queries and keys: choose another."
+        )
     pairs = rope.pairs(rotary)
     kv_head = head * run.anatomy.kv_heads[layer] // run.anatomy.heads[layer]
     q = [run.queries(layer, rotated)[head, query] for rotated in (False, True)]
@@ -185,7 +187,7 @@ def _next_token(entry: Entry, request: Mapping[str, Any]) -> NextTokenData:
     run = entry.run
     index = _step(entry, request)
     if index < 0 or not run.steps:
-        raise Refusal("This token was given by the prompt, not drawn: select a later one.")
+        raise RefusedError("This token was given by the prompt, not drawn: select a later one.")
     step = run.steps[index]
     after = [run.distribution(index, stage) for stage in range(len(step.stages))]
     ids = [int(each) for each in np.argsort(-after[0], kind="stable")[:CANDIDATES]]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from playground import Decoding, engine
-from playground.sessions import Entry, Limits, Refusal, Store, Worker
+from playground.sessions import Entry, Limits, RefusedError, Store, Worker
 from tests.tiny_model import TinyLoaded, tiny_loaded
 
 TEN = Decoding(max_new_tokens=10)
@@ -130,21 +130,21 @@ def test_stop_ends_a_run_before_its_next_step_and_keeps_it(loaded: TinyLoaded, c
 def test_a_prompt_that_cannot_fit_is_refused_with_the_length_that_fits(loaded: TinyLoaded, clock: Clock) -> None:
     room = bytes_of(loaded, "x" * 50)
     store, _ = make(clock, session_bytes=room)
-    with pytest.raises(Refusal, match=r"the prompt may have up to 50 tokens\.$"):
+    with pytest.raises(RefusedError, match=r"the prompt may have up to 50 tokens\.$"):
         store.start("a", loaded, "x" * 51, TEN)
     assert store.start("a", loaded, "x" * 50, TEN).planned == room
 
 
 def test_too_many_new_tokens_for_the_memory_are_refused(loaded: TinyLoaded, clock: Clock) -> None:
     store, _ = make(clock, session_bytes=bytes_of(loaded, "x"))
-    with pytest.raises(Refusal, match="ask for fewer than 200 new tokens"):
+    with pytest.raises(RefusedError, match="ask for fewer than 200 new tokens"):
         store.start("a", loaded, "Hello", Decoding(max_new_tokens=200))
 
 
 def test_a_refusal_leaves_the_run_under_way_alone(loaded: TinyLoaded, clock: Clock) -> None:
     store, worker = make(clock, session_bytes=bytes_of(loaded, "x" * 20))
     entry = store.start("a", loaded, "Hello", TEN)
-    with pytest.raises(Refusal):
+    with pytest.raises(RefusedError):
         store.start("a", loaded, "x" * 200, TEN)
     work(store, worker)
     assert entry.run.state == "done"
@@ -180,7 +180,7 @@ def test_runs_under_way_are_never_evicted(loaded: TinyLoaded, clock: Clock) -> N
     one = bytes_of(loaded, "Hello")
     store, _ = make(clock, session_bytes=one, total_bytes=2 * one)
     both = [store.start(name, loaded, "Hello", TEN) for name in "ab"]
-    with pytest.raises(Refusal, match="in use by others"):
+    with pytest.raises(RefusedError, match="in use by others"):
         store.start("c", loaded, "Hello", TEN)
     assert store.runs() == both
 
@@ -189,7 +189,7 @@ def test_there_is_a_limit_to_runs_under_way(loaded: TinyLoaded, clock: Clock) ->
     store, worker = make(clock, active=2)
     for name in "ab":
         store.start(name, loaded, "Hello", TEN)
-    with pytest.raises(Refusal, match="2 other runs are under way"):
+    with pytest.raises(RefusedError, match="2 other runs are under way"):
         store.start("c", loaded, "Hello", TEN)
     store.start("b", loaded, "replaces its own", TEN)
     work(store, worker)
@@ -215,7 +215,7 @@ def test_leaving_frees_everything_of_that_session(loaded: TinyLoaded, clock: Clo
     assert running.run.finished
     assert store.used("a") == 0
     assert store.runs() == [other]
-    with pytest.raises(Refusal, match="no longer kept"):
+    with pytest.raises(RefusedError, match="no longer kept"):
         store.find(running.run.id)
 
 
@@ -285,7 +285,7 @@ def test_the_log_is_bounded_and_says_when_a_frame_is_gone(loaded: TinyLoaded, cl
         work(store, worker, turns=1)
     assert entry.nbytes - entry.run.nbytes <= 10_000 + len(json.dumps(last[-1]))
     assert entry.logged(last[-1]["seq"], last[-1]["seq"]) == last[-1:]
-    with pytest.raises(Refusal, match="no longer kept"):
+    with pytest.raises(RefusedError, match="no longer kept"):
         entry.logged(0, 3)
 
 
@@ -317,7 +317,7 @@ def test_closing_ends_all_runs_and_takes_no_new_ones(loaded: TinyLoaded, clock: 
     store.close()
     work(store, worker)
     assert entry.run.state == "stopped"
-    with pytest.raises(Refusal, match="shutting down"):
+    with pytest.raises(RefusedError, match="shutting down"):
         store.start("b", loaded, "Hello", TEN)
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from playground import Decoding
-from playground.sessions import Refusal
+from playground.sessions import RefusedError
 from playground.web import events, layout
 from tests.web.conftest import Served
 
@@ -70,10 +70,10 @@ def apply(old: Any, edits: list[Any]) -> Any:
     if not isinstance(edits, list):
         return edits
     for action, path, value in edits:
-        if not path:
-            old = old + value if action == "append" else value
-        else:
+        if path:
             old = {**old, path[0]: value}
+            continue
+        old = old + value if action == "append" else value
     return old
 
 
@@ -204,4 +204,4 @@ def test_text_of_the_model_card_cannot_become_markup() -> None:
 
 
 def test_refusals_are_sentences() -> None:
-    assert issubclass(Refusal, ValueError)
+    assert issubclass(RefusedError, ValueError)
