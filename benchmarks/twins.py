@@ -42,6 +42,14 @@ LLAMA: Mapping[str, Any] = {
     "bos_token_id": None,
     "eos_token_id": None,
 }
+GPT2_CHOICES: Mapping[str, Any] = {
+    "norm": "layernorm",
+    "position": "learned",
+    "feed_forward": "plain",
+    "hidden_act": "gelu_new",
+    "attention_bias": True,
+    "mlp_bias": True,
+}
 GPT2_NAMES = {
     "ln_1": "input_layernorm",
     "attn.c_attn": "self_attn.qkv_proj",
@@ -96,19 +104,13 @@ def _llama() -> tuple[PreTrainedModel, PreTrainedModel]:
 
 def _gpt2() -> tuple[PreTrainedModel, PreTrainedModel]:
     twin = GPT2LMHeadModel(GPT2Config(bos_token_id=None, eos_token_id=None)).eval()
-    config = DecoderConfig(
-        vocab_size=50257,
-        hidden_size=768,
-        num_hidden_layers=12,
-        num_attention_heads=12,
-        max_position_embeddings=1024,
-        norm="layernorm",
-        position="learned",
-        feed_forward="plain",
-        hidden_act="gelu_new",
-        attention_bias=True,
-        mlp_bias=True,
-    )
+    shape: dict[str, Any] = {
+        "vocab_size": 50257,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+    }
+    config = DecoderConfig(**shape, **GPT2_CHOICES, max_position_embeddings=1024)
     own = DecoderForCausalLM(config).eval()
     own.load_state_dict(from_gpt2(twin.state_dict()))
     return own, twin
