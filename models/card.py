@@ -1,6 +1,6 @@
 """The model card of a trained checkpoint: a README with the front matter that model hubs read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ class TrainingFacts:
     shares: Mapping[str, float]  # data set -> share of the training tokens
     seed: int
     steps: int
+    plans: Sequence[Sequence[int]]  # (until step, planned steps), where the number of steps was changed on the way
     tokens: int
     hours: float
     hardware: str
@@ -94,6 +95,8 @@ def _data(facts: TrainingFacts) -> str:
 
 
 def _made(facts: TrainingFacts) -> str:
+    changes = ", ".join(f"{planned:,} until step {until:,}" for until, planned in facts.plans)
+    note = f"\nThe number of steps, which the cosine follows, was changed on the way: {changes}.\n" if changes else ""
     return f"""## How it was made
 
 {facts.steps:,} steps, {facts.tokens:,} tokens, {facts.hours:.1f} hours on {facts.hardware}, seed {facts.seed}. AdamW
@@ -105,7 +108,7 @@ def _made(facts: TrainingFacts) -> str:
 
 `DATA` is a folder with one folder per data set: `NAME/NAME_train.txt` and `NAME/NAME_valid.txt`, each document ended by
 a line `<|endoftext|>`.
-"""
+{note}"""
 
 
 def _samples(facts: TrainingFacts) -> str:

@@ -74,11 +74,6 @@ def pack(texts: Sequence[str], tokenizer: PreTrainedTokenizerFast) -> NDArray[np
     return np.array(stream, dtype=np.uint16)
 
 
-def borders(stream: NDArray[np.uint16], border: int) -> NDArray[np.int64]:
-    """Where documents begin: the places of END, the last one (which begins nothing) left out."""
-    return np.flatnonzero(stream == border)[:-1]
-
-
 @dataclass(frozen=True)
 class Source:
     """One data set in the training mixture."""

@@ -57,12 +57,20 @@ class Settings:
     beta2: float = 0.95
     clip: float = 1.0
     seed: int = 0
-    precision: str = field(default="auto", metadata={"help": "auto, float32 or bfloat16 (weights stay float32)"})
+    precision: str = field(
+        default="auto",
+        metadata={"help": "of products; weights stay float32", "choices": ("auto", "float32", "bfloat16")},
+    )
 
     def shares(self) -> dict[str, float]:
-        """Data set name -> share of the training tokens."""
-        parts = (part.split("=") for part in self.mixture.split(","))
-        return {name.strip(): float(share) for name, share in parts}
+        """Data set name -> share of the training tokens. Raises ValueError when `mixture` cannot be read."""
+        try:
+            parts = [part.split("=") for part in self.mixture.split(",")]
+            return {name.strip(): float(share) for name, share in parts}
+        except ValueError as error:
+            raise ValueError(
+                f"mixture must look like 'tinystories=0.9,fairytales=0.1', not {self.mixture!r}."
+            ) from error
 
 
 @dataclass
@@ -72,6 +80,7 @@ class History:
     train: dict[str, list[float]] = field(default_factory=lambda: {"step": [], "tokens": [], "loss": [], "rate": []})
     validation: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     seconds: float = 0.0
+    plans: list[list[int]] = field(default_factory=list)  # [until step, planned steps] where the plan was changed
 
     def add_validation(self, name: str, step: int, result: Score) -> None:
         """Append one measurement of one data set."""
@@ -189,6 +198,8 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random"].cpu())
         self.history, self.step = History(**state["history"]), state["step"]
+        if theirs["steps"] != ours["steps"]:
+            self.history.plans.append([self.step, theirs["steps"]])
 
 
 def prepare_tokenizer(settings: Settings, data: Path, work: Path) -> PreTrainedTokenizerFast:
@@ -298,12 +309,18 @@ def loss_curve(trainer: Trainer, points: int = 400) -> dict[str, Any]:
 
 
 class Interrupted:
-    """Turns SIGTERM and SIGINT into a wish that the loop sees between two steps."""
+    """While entered, SIGTERM and SIGINT become a wish that the loop sees between two steps."""
 
     def __init__(self) -> None:
         self.asked = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._ask)
+
+    def __enter__(self) -> "Interrupted":
+        self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _ask(self, *_: object) -> None:
         self.asked = True
@@ -311,25 +328,28 @@ class Interrupted:
 
 def run(trainer: Trainer, tokenizer: PreTrainedTokenizerFast, args: argparse.Namespace) -> bool:
     """Train to the last step; True when it got there, False when it was asked to stop before."""
-    state, stop, saved = args.work / "state.pt", Interrupted(), time.monotonic()
-    texts = validation_texts(trainer.settings, args.data, args.evaluate_documents)
+    texts, saved = validation_texts(trainer.settings, args.data, args.evaluate_documents), time.monotonic()
     bar = tqdm(total=trainer.settings.steps, initial=trainer.step, unit="step", mininterval=args.report_seconds)
-    while trainer.step < trainer.settings.steps and not stop.asked:
-        started = time.perf_counter()
-        loss = trainer.advance()
-        speed = trainer.settings.rows * trainer.settings.context_length / (time.perf_counter() - started)
-        bar.set_postfix(loss=f"{loss:.3f}", tokens_per_second=f"{speed:.0f}", refresh=False)
-        bar.update()
-        if trainer.step % args.evaluate_every == 0:
-            report(trainer, tokenizer, texts, args)
-        if time.monotonic() - saved > 60 * args.save_minutes:
-            trainer.save(state)
-            write_checkpoint(trainer, tokenizer, args.work / "latest", torch.float32)
-            saved = time.monotonic()
-    bar.close()
-    trainer.save(state)
-    write_checkpoint(trainer, tokenizer, args.work / "latest", torch.float32)
+    with Interrupted() as stop, bar:
+        while trainer.step < trainer.settings.steps and not stop.asked:
+            started = time.perf_counter()
+            loss = trainer.advance()
+            speed = trainer.settings.rows * trainer.settings.context_length / (time.perf_counter() - started)
+            bar.set_postfix(loss=f"{loss:.3f}", tokens_per_second=f"{speed:.0f}", refresh=False)
+            bar.update()
+            if trainer.step % args.evaluate_every == 0:
+                report(trainer, tokenizer, texts, args)
+            if time.monotonic() - saved > 60 * args.save_minutes:
+                keep(trainer, tokenizer, args.work)
+                saved = time.monotonic()
+    keep(trainer, tokenizer, args.work)
     return trainer.step >= trainer.settings.steps
+
+
+def keep(trainer: Trainer, tokenizer: PreTrainedTokenizerFast, work: Path) -> None:
+    """Save what a later start needs, and a checkpoint that can be tried already."""
+    trainer.save(work / "state.pt")
+    write_checkpoint(trainer, tokenizer, work / "latest", torch.float32)
 
 
 def report(
@@ -356,6 +376,7 @@ def finish(trainer: Trainer, tokenizer: PreTrainedTokenizerFast, args: argparse.
         shares=trainer.settings.shares(),
         seed=trainer.settings.seed,
         steps=trainer.step,
+        plans=trainer.history.plans,
         tokens=trainer.tokens,
         hours=trainer.history.seconds / 3600,
         hardware=hardware(trainer.device),
@@ -397,13 +418,13 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--sample-tokens", type=int, default=100, help="tokens in a sample")
     for option in fields(Settings):
         name, kind = "--" + option.name.replace("_", "-"), type(option.default)
-        options.add_argument(name, type=kind, default=option.default, help=option.metadata.get("help", " "))
+        about = {"help": option.metadata.get("help", " "), "choices": option.metadata.get("choices")}
+        options.add_argument(name, type=kind, default=option.default, **about)
     return options
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Train, or go on training, and write the checkpoint."""
-    args = parser().parse_args(arguments)
+def prepare(args: argparse.Namespace) -> tuple[Trainer, PreTrainedTokenizerFast]:
+    """Tokenizer, data and trainer, taken up where an earlier start left off."""
     settings = Settings(**{option.name: getattr(args, option.name) for option in fields(Settings)})
     torch.set_num_threads(args.threads)
     args.work.mkdir(parents=True, exist_ok=True)
@@ -412,6 +433,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     trainer = Trainer(settings, sources, decoder_config(settings, tokenizer), args.device)
     if (args.work / "state.pt").exists():
         trainer.restore(args.work / "state.pt")
+    return trainer, tokenizer
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train, or go on training, and write the checkpoint."""
+    options = parser()
+    args = options.parse_args(arguments)
+    try:
+        trainer, tokenizer = prepare(args)
+    except (ValueError, FileNotFoundError) as error:
+        options.error(str(error))
     if run(trainer, tokenizer, args):
         finish(trainer, tokenizer, args)
 

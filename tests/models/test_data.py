@@ -1,11 +1,12 @@
 """Documents, tokenizer, packing and the order of training rows."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from models.data import END, Mixture, Source, borders, documents, pack, train_tokenizer
+from models.data import END, Mixture, Source, documents, pack, train_tokenizer
 
 TEXTS = ["Once there was a cat.\n\nIt sat.", "A dog ran home. Café, 日本 and 🙂!", "The end of it all."]
 
@@ -41,12 +42,9 @@ def test_a_vocabulary_too_small_for_every_byte_is_refused() -> None:
 def test_packing_keeps_every_document_and_its_borders(tokenizer) -> None:
     stream = pack(TEXTS, tokenizer)
     assert stream.dtype == np.uint16
-    starts = borders(stream, tokenizer.eos_token_id)
-    assert len(starts) == len(TEXTS)
-    ends = [*starts[1:], len(stream) - 1]
-    for start, end, text in zip(starts, ends, TEXTS, strict=True):
-        assert tokenizer.decode(stream[start + 1 : end].tolist()) == text
-    assert stream[-1] == tokenizer.eos_token_id
+    ends = np.flatnonzero(stream == tokenizer.eos_token_id)
+    assert (ends[0], ends[-1]) == (0, len(stream) - 1)
+    assert [tokenizer.decode(stream[a + 1 : b].tolist()) for a, b in itertools.pairwise(ends)] == TEXTS
 
 
 def mixture(seed: int = 0) -> Mixture:

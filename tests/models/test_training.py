@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import random
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -160,3 +161,46 @@ def test_the_command_names_what_differs_from_the_defaults() -> None:
     assert text.startswith("python -m models.training --data DATA")
     assert text.endswith("--steps 7 \\\n  --short-until 0.5")
     assert "--seed" not in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mixture": "toy"}, "mixture must look like"),
+        ({"mixture": "missing=1.0"}, "Data set missing has no file missing_train.txt"),
+        ({"num_key_value_heads": 3}, "must be a multiple of num_key_value_heads"),
+        ({"precision": "int4"}, "invalid choice: 'int4'"),
+        ({"context_length": 100_000}, "too few for rows of 100000"),
+    ],
+)
+def test_a_wrong_option_is_answered_with_a_sentence(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict, words: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments(data, tmp_path, **changes))
+    assert words in capsys.readouterr().err
+
+
+def test_asked_to_stop_it_saves_and_leaves(
+    finished: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advance = Trainer.advance
+
+    def advance_and_ask(self: Trainer) -> float:
+        if self.step == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return advance(self)
+
+    monkeypatch.setattr(Trainer, "advance", advance_and_ask)
+    main(arguments(data, tmp_path, steps=10))
+    assert torch.load(tmp_path / "work" / "state.pt", weights_only=True)["step"] == 3
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_changed_number_of_steps_is_taken_up_and_remembered(finished: Path, tmp_path: Path) -> None:
+    first, second = (trainer_of(finished, Settings(**{**TOY, "steps": steps})) for steps in (8, 20))
+    first.advance()
+    first.save(tmp_path / "state.pt")
+    second.restore(tmp_path / "state.pt")
+    assert second.history.plans == [[1, 8]]
+    assert second.step == 1
