@@ -107,7 +107,8 @@ function nameSliders() {
 
 /** Gradio builds the page after this module has run. */
 function whenBuilt() {
-  if (!button("#generate") || !button("#theme")) return false;
+  const sliders = document.querySelectorAll("#sampling input[type=range]").length;
+  if (sliders < NAMES.length - 1 || !button("#seed input") || !button("#generate") || !button("#theme")) return false;
   applyTheme();
   nameSliders();
   foldOnPhones();
