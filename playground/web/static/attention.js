@@ -1,7 +1,7 @@
 // @ts-check
 /** Attention: all heads, the chosen head, the current row. */
 import { el, setText } from "./dom.js";
-import { entropy, headKind, KINDS, rowShares } from "./attention_math.js";
+import { entropy, headKind, KINDS, rowShares, strongest } from "./attention_math.js";
 import { exact, nats, percent, quote, visible } from "./format.js";
 import { ARCS, drawArcs, drawMapFrame, FocusMap, GUTTER, KEYS, mapHit } from "./focus_map.js";
 import { drawMosaicFrame, Mosaic, mosaicBox, mosaicHit } from "./mosaic.js";
@@ -10,7 +10,7 @@ import { picker } from "./picker.js";
 
 const EMPTY =
   "Every head of every layer will show here as a tile: which earlier tokens each token reads from. Choose one to see it in full.";
-const MARGIN = 6; // so that the outermost labels are not cut
+const ABOVE = 16; // labels above the map, as high as those of the mosaic
 const KIND_ROWS = 128; // rows that judge a head
 
 export class AttentionPanel {
@@ -124,11 +124,11 @@ export class AttentionPanel {
   /** @param {import('./live.js').View} view */
   draw(view) {
     const { store, begin } = view;
-    if (!begin) return this.panel.show("");
+    if (!begin) return this.panel.blank();
     this.layer.fill(begin.model.heads.length, view.layer);
     this.head.fill(begin.model.heads[view.layer], view.head);
-    if (!store.rows) return this.panel.show(`Reading the prompt: ${store.prefill.done} of ${store.prefill.of} tokens.`);
-    this.panel.show(null);
+    if (!store.rows) return this.panel.say(`Reading the prompt: ${store.prefill.done} of ${store.prefill.of} tokens.`);
+    this.panel.reveal();
     this.judge(view);
     this.panel.describe(this.summary(view));
     if (this.panel.tabular) return this.panel.fillTable(this.table(view));
@@ -147,24 +147,38 @@ export class AttentionPanel {
     const pen = surface.begin("base");
     this.mosaic.draw(pen, boxes.mosaic, surface.ratio);
     drawMosaicFrame(pen, boxes.mosaic, heads, palette, view);
+    this.caption(pen, boxes.mosaic, surface.height);
     this.map.draw(pen, boxes.map);
     drawMapFrame(pen, boxes.map, view, palette);
     drawArcs(pen, boxes.map, view, palette);
     this.record(view);
   }
 
+  /** What the tiles are, where there is room below them. @param {CanvasRenderingContext2D} pen @param {import('./mosaic.js').MosaicBox} box @param {number} height */
+  caption(pen, box, height) {
+    const { palette, store } = this.app;
+    const y = box.y + box.cell * box.layers + 10;
+    if (y + 22 > height) return;
+    const bin = store.tiles?.bin ?? 1;
+    pen.textAlign = "left";
+    pen.font = palette.font(10);
+    pen.fillStyle = palette.colors.muted;
+    pen.fillText("A tile per head: queries down, keys across.", box.x, y);
+    if (bin > 1) pen.fillText(`A dot is the largest of ${bin} × ${bin} probabilities.`, box.x, y + 13);
+  }
+
   /** Mosaic at the left, map and arcs at the right; one above the other where it is narrow. @param {number} width @param {number} height @param {number[]} heads */
   arrange(width, height, heads) {
     const narrow = width < 420;
     const above = narrow ? Math.floor(height * 0.42) : 0;
-    const tall = height - above - ARCS - KEYS - 2 * MARGIN;
+    const tall = height - above - ARCS - KEYS - ABOVE - 6;
     const wanted = Math.min(tall, width * 0.5 - GUTTER);
     const split = narrow ? width : width - wanted - GUTTER - 24;
     const mosaic = mosaicBox({ x: 0, y: 0, width: split, height: narrow ? above - 8 : height }, heads);
     const used = narrow ? 0 : mosaic.x + mosaic.cell * mosaic.columns + 20;
     const size = Math.floor(Math.max(24, Math.min(width - used - GUTTER - 2, tall)));
     const x = narrow ? Math.floor((width - size + GUTTER) / 2) : width - size - 2;
-    return { mosaic, map: { x, y: above + MARGIN, size, extent: this.app.store.extent } };
+    return { mosaic, map: { x, y: above + ABOVE, size, extent: this.app.store.extent } };
   }
 
   /** Name the head from its picture, at most once per new row. @param {import('./live.js').View} view */
@@ -229,15 +243,11 @@ export class AttentionPanel {
   table(view) {
     const { pattern, store } = view;
     if (!pattern) return null;
+    const rank = ranks(pattern);
     return {
       caption: `Layer ${view.layer}, head ${view.head}: attention of query ${view.row} ${quote(store.tokens[view.row].text)}`,
-      columns: ["Key position", "Token", "Probability", "Cumulative from the strongest"],
-      rows: cumulative(pattern).map(({ key, sum }) => [
-        key,
-        visible(store.tokens[key].text),
-        exact(pattern[key]),
-        percent(sum),
-      ]),
+      columns: ["Key position", "Token", "Probability", "Rank"],
+      rows: Array.from(pattern, (p, key) => [key, visible(store.tokens[key].text), exact(p), rank[key]]),
       mark: view.key ?? undefined,
       text: 2,
     };
@@ -250,9 +260,9 @@ function kindHelp(kind) {
   return `“${kind.name}” is derived by us from this head's map (mean over its latest rows), not told by the model.\nFirst rule that holds:\n${rules}`;
 }
 
-/** By key position, with the sum of all at least as strong. @param {Float32Array} pattern */
-function cumulative(pattern) {
-  const order = Array.from(pattern.keys()).sort((a, b) => pattern[b] - pattern[a]);
-  let sum = 0;
-  return order.map((key) => ({ key, sum: (sum += pattern[key]) })).sort((a, b) => a.key - b.key);
+/** Rank of each entry, the largest first. @param {Float32Array} values */
+function ranks(values) {
+  const out = new Uint32Array(values.length);
+  strongest(values, values.length).forEach((index, rank) => (out[index] = rank + 1));
+  return out;
 }

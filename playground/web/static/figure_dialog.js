@@ -2,11 +2,11 @@
 /** A panel enlarged: a Plotly figure of the same data, with zoom, exact values on hover, and downloads. */
 import { el, setText } from "./dom.js";
 
-const PANELS = /** @type {Record<string, string>} */ ({
-  attention: "attention",
-  rope: "rope",
-  next: "next_token",
-  cache: "kv_cache",
+const PANELS = /** @type {Record<string, {ask: string, title: string}>} */ ({
+  attention: { ask: "attention", title: "Attention" },
+  rope: { ask: "rope", title: "RoPE" },
+  next: { ask: "next_token", title: "Next token" },
+  cache: { ask: "kv_cache", title: "KV cache" },
 });
 
 /** @type {Promise<any>|null} */
@@ -59,7 +59,7 @@ export class FigureDialog {
     this.say(id, "Computing the figure from the run …");
     this.root.showModal();
     const where = { step: selection.step, layer: selection.layer, head: selection.head, key: view.key };
-    const request = { run: store.run, panel: PANELS[id], ...where, dark: palette.dark };
+    const request = { run: store.run, panel: PANELS[id].ask, ...where, dark: palette.dark };
     try {
       const [Plotly, answer] = await Promise.all([plotly(), this.app.server.figure(request)]);
       if (!answer || answer.error) return this.say(id, answer?.error || "The server could not make this figure.");
@@ -71,7 +71,7 @@ export class FigureDialog {
 
   /** @param {string} id @param {string} sentence */
   say(id, sentence) {
-    setText(this.title, PANELS[id].replace("_", " "));
+    setText(this.title, PANELS[id].title);
     this.status.hidden = false;
     setText(this.status, sentence);
     for (const button of this.downloads) button.disabled = true;
@@ -82,7 +82,6 @@ export class FigureDialog {
     if (!this.root.open) return;
     this.answer = answer;
     this.status.hidden = true;
-    setText(this.title, answer.title);
     for (const button of this.downloads) button.disabled = false;
     const { data, layout } = answer.figure;
     const fitted = { ...layout, width: undefined, height: undefined, autosize: true };

@@ -7,7 +7,7 @@ import { percent, visible } from "./format.js";
 export const GUTTER = 64; // room for query labels
 export const ARCS = 44; // height of the arcs
 export const KEYS = 28; // height of the key labels
-const LABEL = 11; // px between labels that do not touch
+const LABEL = 10.4; // px between labels that do not touch
 
 /** @typedef {{x: number, y: number, size: number, extent: number}} MapBox  extent: positions along a side */
 
@@ -81,6 +81,7 @@ export function drawMapFrame(pen, box, view, palette) {
   pen.lineWidth = 1;
   pen.strokeRect(box.x - 0.5, box.y - 0.5, box.size + 1, box.size + 1);
   drawQueryLabels(pen, box, view, palette);
+  drawKeyTicks(pen, box, palette);
   drawCorner(pen, box, view, palette);
   const step = box.size / box.extent;
   const top = box.y + view.row * step;
@@ -111,7 +112,7 @@ function drawQueryLabels(pen, box, view, palette) {
   const every = Math.max(1, axisStep(LABEL / step));
   pen.textAlign = "right";
   for (let row = 0; row < view.store.rows; row += every) {
-    if (row !== view.row && Math.abs(row - view.row) * step < LABEL) continue;
+    if (Math.abs(row - view.row) * step < LABEL) continue; // the current row has its own label
     pen.fillStyle = palette.colors.muted;
     pen.font = palette.font(10);
     const text = every === 1 ? visible(view.store.tokens[row].text) : String(row);
@@ -125,6 +126,15 @@ function drawQueryLabels(pen, box, view, palette) {
     box.x - 6,
     box.y + along(box, view.row),
   );
+}
+
+/** Positions above the map. @param {CanvasRenderingContext2D} pen @param {MapBox} box @param {import('./palette.js').Palette} palette */
+function drawKeyTicks(pen, box, palette) {
+  const every = axisStep((28 * box.extent) / box.size);
+  pen.textAlign = "center";
+  pen.font = palette.font(10);
+  pen.fillStyle = palette.colors.muted;
+  for (let key = 0; key < box.extent; key += every) pen.fillText(String(key), box.x + along(box, key), box.y - 8);
 }
 
 /** Round steps for ticks: 1, 2, 5, 10 ... at least `least`. @param {number} least */

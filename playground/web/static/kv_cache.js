@@ -71,11 +71,11 @@ export class CachePanel {
   draw(view) {
     const { begin, store } = view;
     this.panel.extra.hidden = !begin || !store.cache;
-    if (!begin) return this.panel.show("");
+    if (!begin) return this.panel.blank();
     setText(this.kind, `${begin.cache.kind} · ${begin.cache.dtype}`);
     if (!store.cache)
-      return this.panel.show(`Reading the prompt: ${store.prefill.done} of ${store.prefill.of} positions are stored.`);
-    this.panel.show(null);
+      return this.panel.say(`Reading the prompt: ${store.prefill.done} of ${store.prefill.of} positions are stored.`);
+    this.panel.reveal();
     const facts = this.facts(view, begin);
     this.panel.describe(facts.summary);
     setText(this.formula, `${formulaText(begin, facts.positions)} = ${count(facts.formula)}\u00a0B`);

@@ -63,12 +63,12 @@ export class NextTokenPanel {
     const { begin, step } = view;
     this.stages.hidden = !step || this.panel.tabular;
     this.badge.hidden = this.back.hidden = !view.whatIf || !step;
-    if (!begin || view.position < 0) return this.panel.show("");
+    if (!begin || view.position < 0) return this.panel.blank();
     if (!step) return this.given(view);
     const shown = this.distribution(view, step, begin);
     const stage = Math.min(this.app.selection.stage ?? Infinity, shown.stages.length - 1);
     this.shown = shown;
-    this.panel.show(null);
+    this.panel.reveal();
     this.panel.describe(this.summary(view, step, shown));
     this.fillStages(shown, stage);
     this.record(view, step, shown, stage);
@@ -79,15 +79,12 @@ export class NextTokenPanel {
   /** A token of the prompt. @param {import('./live.js').View} view */
   given(view) {
     const { store, position } = view;
-    const more = store.steps.length
-      ? "Select a later token to see the distribution it was drawn from."
-      : "The first draw follows.";
-    const sentence = `${quote(store.tokens[position].text)} was given by the prompt, not drawn. ${more}`;
+    const hint = "Select a later token to see the distribution it was drawn from.";
+    const sentence = `${quote(store.tokens[position].text)} was given by the prompt, not drawn.`;
     this.shown = null;
-    this.panel.show(sentence);
-    this.panel.describe(sentence);
-    this.panel.tableButton.disabled = this.panel.enlargeButton.disabled = true;
-    this.app.drawn.nextToken = { run: store.run, step: view.position - store.promptLength, given: true, rows: [] };
+    this.panel.say(sentence, store.steps.length ? hint : "The first draw follows.");
+    const step = view.position - store.promptLength;
+    this.app.drawn.nextToken = { run: store.run, step, given: true, rows: [] };
   }
 
   /** @param {import('./live.js').View} view @param {import('./types.js').Step} step @param {import('./types.js').Begin} begin */

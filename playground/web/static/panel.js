@@ -45,25 +45,44 @@ export class Panel {
       this.extra,
     );
     this.surface = new Surface(this.canvasHost, invalidate);
-    this.show("");
+    this.blank();
   }
 
   toggleTable() {
     this.tabular = !this.tabular;
     this.tableButton.setAttribute("aria-pressed", String(this.tabular));
-    this.tableHost.hidden = !this.tabular;
     this.invalidate();
   }
 
-  /** A sentence instead of the picture; null shows the picture. @param {string|null} sentence '' means: nothing yet */
-  show(sentence) {
-    const talking = sentence !== null;
-    this.root.classList.toggle("lv-talking", talking);
-    this.root.classList.toggle("lv-blank", sentence === "");
-    this.message.hidden = !talking;
-    this.canvasHost.hidden = talking || this.tabular;
-    if (talking) setText(this.words, sentence || this.empty);
-    for (const button of [this.tableButton, this.enlargeButton]) button.disabled = sentence === "";
+  /** Before the first run: what will stand here. */
+  blank() {
+    this.talk(this.empty, true);
+    this.describe("");
+  }
+
+  /** A sentence instead of the picture. @param {string} sentence @param {string} [hint] what to do about it */
+  say(sentence, hint = "") {
+    this.talk(hint, false);
+    this.describe(sentence);
+  }
+
+  /** The picture, or its table. */
+  reveal() {
+    this.root.classList.remove("lv-talking", "lv-blank");
+    this.message.hidden = true;
+    this.canvasHost.hidden = this.tabular;
+    this.tableHost.hidden = !this.tabular;
+    for (const button of [this.tableButton, this.enlargeButton]) button.disabled = false;
+  }
+
+  /** @param {string} words @param {boolean} blank */
+  talk(words, blank) {
+    this.root.classList.add("lv-talking");
+    this.root.classList.toggle("lv-blank", blank);
+    this.message.hidden = false;
+    this.canvasHost.hidden = this.tableHost.hidden = true;
+    setText(this.words, words);
+    for (const button of [this.tableButton, this.enlargeButton]) button.disabled = true;
   }
 
   /** @param {string} text */

@@ -80,15 +80,15 @@ export class RopePanel {
     const { begin } = view;
     this.auto.hidden = !begin || this.app.selection.key === null;
     this.parts = null;
-    if (!begin) return this.panel.show("");
+    if (!begin) return this.panel.blank();
     const table = begin.rope ? begin.rope.tables[begin.rope.layers[view.layer]] : undefined;
     if (!table) return this.silent(view);
     if (view.headData && view.key !== null) {
       this.parts = decompose(view.headData, view.row, view.key, table, scoreScale(begin.model, view.layer));
     }
     setText(this.keyLabel, view.key === null ? "" : `key ${view.key} ${quote(view.store.tokens[view.key].text)}`);
-    if (!this.parts) return this.panel.show("Fetching the queries and keys of this head.");
-    this.panel.show(null);
+    if (!this.parts) return this.panel.say("Fetching the queries and keys of this head.");
+    this.panel.reveal();
     this.panel.describe(this.summary(view, this.parts));
     this.record(view, this.parts, "");
     if (this.panel.tabular) return this.panel.fillTable(this.table(view, this.parts));
@@ -101,9 +101,8 @@ export class RopePanel {
     const layer = `Layer ${view.layer} does not rotate its queries and keys (position scheme: ${begin.model.position_scheme}).`;
     const reason = begin.rope ? layer : begin.rope_reason || layer;
     setText(this.keyLabel, "");
-    this.panel.show(reason);
-    this.panel.describe(reason);
-    this.panel.enlargeButton.disabled = this.panel.tableButton.disabled = true;
+    const elsewhere = begin.rope ? "Choose another layer to see its dials." : "";
+    this.panel.say(reason, elsewhere || "The dials show for models with rotary embedding.");
     this.app.drawn.rope = { run: view.store.run, layer: view.layer, head: view.head, reason, pairs: 0 };
   }
 

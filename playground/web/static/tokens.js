@@ -23,7 +23,7 @@ export class TokenStrip {
 
   /** @param {Event} event @returns {number} */
   positionOf(event) {
-    const chip = /** @type {HTMLElement} */ (event.target).closest("[data-position]");
+    const chip = /** @type {HTMLElement|null} */ (/** @type {Element} */ (event.target).closest("[data-position]"));
     return chip ? Number(chip.dataset.position) : -1;
   }
 
