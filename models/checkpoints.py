@@ -121,9 +121,9 @@ def _find(name: str) -> Path:
     if name in SHIPPED:
         return SHIPPED[name]
     path = Path(name).expanduser()
-    if name.strip() and path.is_dir():
+    if name and path.is_dir():
         return path
-    if path.exists():
+    if name and path.exists():
         raise CheckpointError(f"{name!r} is a file; name the directory that holds config.json and the weights.")
     if not HUB_ID.fullmatch(name) or name.startswith("."):
         raise CheckpointError(f"There is no directory {name!r}.")
