@@ -16,13 +16,24 @@ import { applyStages, describe, draw, largest } from "./sampling.js";
 /** @param {number[]} probabilities by stage @returns {number} */
 const removedBy = (probabilities) => probabilities.findIndex((p, stage) => stage > 0 && p === 0);
 
+/**
+ * Greedy decoding as a last stage of its own: all but the most likely token go. The stages of sampling do not know it,
+ * for nothing is drawn.
+ * @param {number} mass raw probability of the token that is taken
+ * @returns {import('./types.js').Stage}
+ */
+const greedyStage = (mass) => ({ name: "greedy", setting: null, kept: 1, mass, entropy: 0 });
+
 /** As it happened, from the step's own record. @param {import('./types.js').Step} step @param {number} vocabulary @returns {Distribution} */
 export function happened(step, vocabulary) {
   const n = step.ids.length;
-  const last = step.stages.length - 1;
+  const greedy = step.uniform === null;
+  const stages = greedy ? [...step.stages, greedyStage(step.probabilities[step.ids.indexOf(step.id)])] : step.stages;
+  const last = stages.length - 1;
   const candidates = Array.from(step.ids, (id, i) => {
-    const probabilities = step.stages.map((_, stage) => step.probabilities[stage * n + i]);
     const drawn = id === step.id;
+    const probabilities = step.stages.map((_, stage) => step.probabilities[stage * n + i]);
+    if (greedy) probabilities.push(drawn ? 1 : 0);
     return {
       id,
       raw: probabilities[0],
@@ -33,8 +44,8 @@ export function happened(step, vocabulary) {
       chosen: drawn,
     };
   });
-  const rest = restOf(candidates, step.stages, vocabulary);
-  return { stages: step.stages, candidates, rest, whatIf: false, whole: true, chosen: step.id };
+  const rest = restOf(candidates, stages, vocabulary);
+  return { stages, candidates, rest, whatIf: false, whole: true, chosen: step.id };
 }
 
 /** @param {Candidate[]} candidates @param {import('./types.js').Stage[]} stages @param {number} vocabulary */
@@ -60,13 +71,10 @@ export function recut(step, settings, context, logits, vocabulary) {
   const indexOf = (/** @type {number} */ id) => (ids ? place.get(id) : id);
   const seen = context.map(indexOf).filter((i) => i !== undefined);
   const stages = describe(applyStages(raw, settings, /** @type {number[]} */ (seen)));
-  const known = whole
-    ? 1
-    : Math.min(
-        1,
-        Array.from(raw).reduce((sum, x) => sum + Math.exp(x - step.lse), 0),
-      );
-  const chosen = choose(stages[stages.length - 1].probabilities, step, settings, ids);
+  const known = whole ? 1 : Math.min(1, raw.reduce((sum, x) => sum + Math.exp(x - step.lse), 0)); // prettier-ignore
+  const index = choose(stages[stages.length - 1].probabilities, step, settings);
+  const chosen = ids ? ids[index] : index;
+  if (settings.temperature === 0) stages.push(taken(stages[0].probabilities, index));
   const past = happened(step, vocabulary);
   const list = past.candidates.map((c) => again(c, stages, indexOf(c.id), known, chosen));
   if (!list.some((c) => c.chosen)) list.push(newcomer(chosen, stages, indexOf(chosen), known));
@@ -74,11 +82,17 @@ export function recut(step, settings, context, logits, vocabulary) {
   return { stages, candidates: list, rest: restOf(list, stages, vocabulary), whatIf: true, whole, chosen };
 }
 
-/** @param {Float64Array} probabilities @param {import('./types.js').Step} step @param {import('./types.js').Settings} settings @param {Uint32Array|null} ids */
-function choose(probabilities, step, settings, ids) {
-  const greedy = settings.temperature === 0 || step.uniform === null;
-  const index = greedy ? largest(probabilities) : draw(probabilities, /** @type {number} */ (step.uniform));
-  return ids ? ids[index] : index;
+/** Index of the token that the step's own random number picks, or of the most likely. @param {Float64Array} probabilities @param {import('./types.js').Step} step @param {import('./types.js').Settings} settings */
+function choose(probabilities, step, settings) {
+  if (settings.temperature === 0 || step.uniform === null) return largest(probabilities);
+  return draw(probabilities, step.uniform);
+}
+
+/** The greedy stage over all tokens. @param {Float64Array} raw @param {number} index of the token that is taken */
+function taken(raw, index) {
+  const probabilities = new Float64Array(raw.length);
+  probabilities[index] = 1;
+  return { ...greedyStage(raw[index]), probabilities };
 }
 
 /**

@@ -114,7 +114,7 @@ function drawBar(pen, ledger, c, y, gone) {
   pen.fillRect(columns.bar, y - 6, long(c.raw), 12);
   pen.fillStyle = c.drawn ? palette.colors.accent : palette.colors.bar;
   if (!gone) pen.fillRect(columns.bar, y - 4, Math.max(long(c.probabilities[stage]), 1), 8);
-  else drawReason(pen, ledger, c, y, columns.bar + long(c.raw));
+  else drawReason(pen, ledger, c, y, columns.bar + long(shown.whatIf ? Math.max(c.raw, c.happened) : c.raw));
   if (!shown.whatIf || c.happened === 0) return;
   pen.strokeStyle = palette.colors.muted;
   pen.lineWidth = 1;

@@ -196,13 +196,17 @@ export class NextTokenPanel {
 
   /** @param {import('./live.js').View} view @param {import('./types.js').Step} step @param {import('./distribution.js').Distribution} shown */
   summary(view, step, shown) {
-    const drew = `Step ${step.index} drew ${quote(step.text)} with ${percent(step.probability)} (rank ${step.rank + 1} of ${count(view.vocabulary)})`;
+    const verb = step.uniform === null ? "took" : "drew";
+    const drew = `Step ${step.index} ${verb} ${quote(step.text)} with ${percent(step.probability)} (rank ${step.rank + 1} of ${count(view.vocabulary)})`;
     const last = shown.stages[shown.stages.length - 1];
     const left = `${plural(last.kept, "token")} with ${percent(last.mass)} of the raw mass`;
     if (shown.whatIf) {
-      const same = shown.chosen === step.id ? "the same token" : quote(this.app.store.text(shown.chosen));
+      const token = quote(this.app.store.text(shown.chosen)) + (shown.chosen === step.id ? " too" : "");
       const limit = shown.whole ? "" : " (from the most likely tokens only, until the rest is here)";
-      return `What if: these settings leave ${left}; the same random number would draw ${same}${limit}. In the run, s${drew.slice(1)}.`;
+      const greedy = step.uniform === null || last.name === "greedy";
+      const how = greedy ? "the most likely token is" : "the same random number would draw";
+      const run = `the run drew ${quote(step.text)} with ${percent(step.probability)}`;
+      return `What if: these settings leave ${left}; ${how} ${token}${limit}; ${run}.`;
     }
     const filters = shown.stages.slice(1).filter((s, i) => s.kept < shown.stages[i].kept);
     if (!filters.length) return `${drew}; no stage removed anything, entropy ${nats(last.entropy)}.`;
