@@ -80,19 +80,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser(os.environ)
     told = options.parse_args(arguments)
 
-    # Imported late: --help and a mistyped option need no torch and no gradio.
-    import torch
+    import torch  # imported late: whoever mistyped an option need not wait for the page library
 
-    from models import CheckpointError, load
-    from playground.server import Settings, serve
+    from models import load
+    from playground.server import Settings, make_server
 
     if told.threads:
         torch.set_num_threads(told.threads)
-    try:
-        loaded = load(told.model, device=told.device, dtype=told.dtype)
-    except CheckpointError as error:
-        sys.exit(f"app.py: {error}")
-    print(f"{loaded.card.name}: {loaded.card.parameters:,} parameters, {loaded.card.dtype} on {loaded.card.device}")
     settings = Settings(
         host=told.host,
         port=told.port,
@@ -101,7 +95,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         limits=limits_of(told),
         log_level=told.log_level,
     )
-    serve(loaded, settings, started=lambda url: print(f"Open {url}", flush=True))
+    try:
+        loaded = load(told.model, device=told.device, dtype=told.dtype)
+        server = make_server(loaded, settings, started=lambda url: print(f"Open {url}", flush=True))
+    except ValueError as error:  # a checkpoint that cannot be loaded or watched: one sentence
+        sys.exit(f"app.py: {error}")
+    card = loaded.card
+    print(f"{card.name}: {card.parameters:,} parameters, {card.dtype} on {card.device}", flush=True)
+    server.run()
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 from models import Loaded, shipped
+from playground import engine
 from playground.sessions import Limits, Store, Worker
 from playground.web import api, events, layout
 from playground.web.doors import Doors
@@ -29,6 +30,8 @@ from playground.web.theme import theme
 
 log = logging.getLogger(__name__)
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+QUEUE_REST = 0.01
+"""Seconds between Gradio's looks at its queue. Its own 1 ms keeps an idle server busy and takes time from decoding."""
 FAREWELL_SECONDS = 5
 """How long a stopping server waits for answers that are under way."""
 
@@ -56,7 +59,8 @@ class Settings:
 
 
 def create_app(loaded: Loaded, settings: Settings) -> FastAPI:
-    """The whole web app for one model; its `state.store` holds the runs."""
+    """The web app for one model; `state.store` holds the runs. `ValueError` when the model cannot be watched."""
+    engine.plan_bytes(loaded, 1, 1)  # finds out what the model is made of: now, not when the first visitor comes
     store = Store(settings.limits)
     worker = Worker(store)
 
@@ -83,6 +87,7 @@ def page(loaded: Loaded, store: Store) -> gr.Blocks:
         events.wire(built, store, loaded)
         api.publish(store, loaded, shipped())
     built.blocks.queue(api_open=False, default_concurrency_limit=None, max_size=256)
+    built.blocks._queue.sleep_when_free = QUEUE_REST
     return built.blocks
 
 
@@ -175,8 +180,3 @@ def make_server(loaded: Loaded, settings: Settings, started: Callable[[str], Non
         timeout_graceful_shutdown=FAREWELL_SECONDS,
     )
     return Server(config, app, started)
-
-
-def serve(loaded: Loaded, settings: Settings, started: Callable[[str], None]) -> None:
-    """Serve until interrupted."""
-    make_server(loaded, settings, started).run()
