@@ -3,80 +3,162 @@
 `attend` is registered with transformers' `AttentionInterface` under `IMPLEMENTATION`, and its mask twin with
 `AttentionMaskInterface`. It computes attention with the fused kernel and, when a `Recorder` is active, copies the
 post-rotation queries of the new positions into a preallocated buffer. Keys and values are in the KV cache already;
-any attention map can be computed from the two when somebody looks (`playground.attention`).
+any attention map can be computed from the two when somebody looks (`playground.attention`). What else enters the
+scores is noted beside the queries: scale, soft-cap, sinks, linear position bias, and how far back each query may look.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, PreTrainedModel
+from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import repeat_kv
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from playground.caches import ContiguousCache
-
 IMPLEMENTATION = "playground"
+BIAS_CHECKED_TO = 8
+"""A position bias counts as linear when it was so on every pass until this many keys."""
 
 _active: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
-
-UNREADABLE = ("s_aux", "position_bias")
-"""Keyword arguments that change scores in ways the maps do not follow yet."""
 
 
 @dataclass(frozen=True)
 class LayerScores:
-    """How one attention layer turns q and k into scores: `softcap * tanh(q kT * scaling / softcap)`, windowed.
+    """How one attention layer turns q and k into scores: `softcap * tanh(q kT * scaling / softcap)`.
 
     Attributes:
         scaling: factor on q kT.
         softcap: None, or the bound of the scores (Gemma 2).
-        sliding_window: None, or how many newest positions a query sees, itself included.
-        unreadable: names of further terms that maps cannot follow; empty for most models.
     """
 
     scaling: float
     softcap: float | None = None
-    sliding_window: int | None = None
-    unreadable: tuple[str, ...] = ()
 
 
-class Recorder:
-    """Post-rotation queries of one run, (H, T, D) a layer, in buffers of the run's full length.
+class Sight:
+    """How far back the queries of a group of layers may look: each sees the positions `first`..itself, or it is odd.
 
-    Only the engine writes, one forward pass at a time. `scores` tells how each layer uses its queries.
+    Attributes:
+        first: (capacity,) the earliest position that each query sees.
+        seen: (capacity,) how many positions it sees; 0 where no mask was given, which means all up to itself.
     """
 
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.rows = 0
-        self.queries: dict[int, Tensor] = {}
-        self.scores: dict[int, LayerScores] = {}
+    def __init__(self, capacity: int, device: torch.device) -> None:
+        self.first = torch.zeros(capacity, dtype=torch.long, device=device)
+        self.seen = torch.zeros(capacity, dtype=torch.long, device=device)
+        self._noted = 0
+
+    def note(self, start: int, mask: Tensor) -> None:
+        """Take in the mask (1, 1, n, T) of the rows from `start`; the first layer of the group does it for all."""
+        end = start + mask.shape[2]
+        if self._noted == end:
+            return
+        visible = mask[0, 0] if mask.dtype == torch.bool else mask[0, 0] > torch.finfo(mask.dtype).min / 2
+        self.first[start:end] = visible.int().argmax(-1)
+        self.seen[start:end] = visible.sum(-1)
+        self._noted = end
+
+
+class LayerRecord:
+    """What one attention layer left behind, as far as it computed.
+
+    Attributes:
+        scores: how its scores are made.
+        queries: (H, capacity, D) after rotation.
+        keys: (K, capacity, D) after rotation, where the cache holds something else (latents); else None.
+        key_shape: (K, D) of the keys that attention was given.
+        sight: None where every query sees all up to itself.
+        sinks: (H,) logits that take part in the softmax but belong to no position (GPT-OSS); else None.
+        slopes: (H,) of a bias that is linear in the key's position (ALiBi); else None.
+        odd: one phrase, when something enters the scores that maps cannot follow; empty else.
+    """
+
+    def __init__(self, scores: LayerScores, query: Tensor, key: Tensor, capacity: int, keep_keys: bool) -> None:
+        self.scores = scores
+        self.queries = query.new_empty(query.shape[1], capacity, query.shape[3])
+        self.key_shape = (key.shape[1], key.shape[3])
+        self.key_nbytes = key.shape[1] * capacity * key.shape[3] * key.itemsize  # what keeping them would take
+        self.keys = key.new_empty(key.shape[1], capacity, key.shape[3]) if keep_keys else None
+        self.sight: Sight | None = None
+        self.sinks: Tensor | None = None
+        self.slopes: Tensor | None = None
+        self.odd = ""
 
     @property
     def nbytes(self) -> int:
         """Bytes of the buffers."""
-        return sum(buffer.nbytes for buffer in self.queries.values())
+        return self.queries.nbytes + (0 if self.keys is None else self.keys.nbytes)
 
-    def write(self, layer: int, query: Tensor) -> None:
-        """Keep the queries (1, H, T_new, D) of the positions from `rows` on."""
-        count = query.shape[2]
-        self.queries[layer][:, self.rows : self.rows + count] = query[0]
+    def note_bias(self, bias: Tensor) -> None:
+        """Keep a position bias (1, H, n, T) as slopes; note it as odd when it is not linear in the key's position."""
+        row = bias[0, :, -1].float()  # (H, T)
+        length = row.shape[-1]
+        if length < 2 or (self.slopes is not None and length > BIAS_CHECKED_TO):
+            return
+        self.slopes = (row[:, -1] - row[:, 0]) / (length - 1)
+        line = row[:, :1] + self.slopes[:, None] * torch.arange(length, device=row.device)
+        if not torch.allclose(row, line, rtol=1e-3, atol=1e-3):
+            self.odd = "a position bias that is not linear"
 
-    def open_layer(self, layer: int, query: Tensor, scores: LayerScores) -> None:
-        """Allocate the buffer of a layer at its first forward pass."""
-        _, heads, _, head_dim = query.shape
-        self.queries[layer] = query.new_empty(heads, self.capacity, head_dim)
-        self.scores[layer] = scores
+
+class Recorder:
+    """What the attention layers of one run leave behind, in buffers of the run's full length.
+
+    Only the engine writes, one forward pass at a time.
+
+    Attributes:
+        rows: positions recorded in full.
+        layers: the records by the layers' own index.
+        maps: (H, capacity, capacity) patterns by layer, only for models whose queries cannot be had.
+    """
+
+    def __init__(self, capacity: int, keep_keys: bool = False) -> None:
+        self.capacity, self.keep_keys = capacity, keep_keys
+        self.rows = 0
+        self.layers: dict[int, LayerRecord] = {}
+        self.maps: dict[int, Tensor] = {}
+        self._sights: dict[int, Sight] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffers."""
+        return sum(each.nbytes for each in self.layers.values()) + sum(each.nbytes for each in self.maps.values())
+
+    def close_pass(self, count: int) -> None:
+        """A forward pass over `count` positions is complete."""
+        self.rows += count
+        self._sights.clear()
+
+    def write(self, layer: int, query: Tensor, key: Tensor) -> LayerRecord:
+        """Keep the queries (1, H, n, D) of the positions from `rows` on, and the keys where they are wanted."""
+        record = self.layers[layer]
+        end = self.rows + query.shape[2]
+        record.queries[:, self.rows : end] = query[0]
+        if record.keys is not None:
+            record.keys[:, self.rows : end] = key[0, :, self.rows :]
+        return record
+
+    def note_mask(self, record: LayerRecord, mask: Tensor) -> None:
+        """Keep how far back the new queries may look; layers that were given the same mask share it."""
+        if record.sight is None:
+            if id(mask) not in self._sights:
+                self._sights[id(mask)] = Sight(self.capacity, mask.device)
+            record.sight = self._sights[id(mask)]
+        record.sight.note(self.rows, mask)
+
+    def keep_map(self, layer: int, pattern: Tensor) -> None:
+        """Keep a pattern (1, H, n, T) of the positions from `rows` on."""
+        _, heads, count, length = pattern.shape
+        if layer not in self.maps:
+            self.maps[layer] = pattern.new_zeros(heads, self.capacity, self.capacity, dtype=torch.float32)
+        self.maps[layer][:, self.rows : self.rows + count, :length] = pattern[0]
 
 
 @contextmanager
@@ -98,6 +180,8 @@ def attend(
     scaling: float | None = None,
     dropout: float = 0.0,
     softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Fused attention that notes the query.
@@ -111,7 +195,9 @@ def attend(
         scaling: factor on q kT; 1 / sqrt(D) when None.
         dropout: probability of dropping a weight, in training.
         softcap: bound of the scores, where a layer has one.
-        **kwargs: what else a family passes; `sliding_window`, `position_bias` and `is_causal` are read.
+        s_aux: (H,) sinks: logits in the softmax that belong to no position.
+        position_bias: (1, H, T_new, T) added to the scores.
+        **kwargs: what else a family passes; `is_causal` is read.
 
     Returns:
         The mixed values (B, T_new, H, D), and None in place of weights.
@@ -120,27 +206,24 @@ def attend(
     recorder = _active.get()
     if recorder is not None:
         layer: int = module.layer_idx  # type: ignore[assignment]
-        if layer not in recorder.queries:
-            recorder.open_layer(layer, query, _layer_scores(scale, softcap, kwargs))
-        recorder.write(layer, query)
-    if softcap is not None:
-        return _explicit(query, key, value, attention_mask, scale, softcap), None
-    return _fused(query, key, value, attention_mask, scale, dropout, kwargs), None
-
-
-def _layer_scores(scaling: float, softcap: float | None, kwargs: dict[str, Any]) -> LayerScores:
-    unreadable = tuple(name for name in UNREADABLE if kwargs.get(name) is not None)
-    return LayerScores(float(scaling), softcap, kwargs.get("sliding_window"), unreadable)
+        if layer not in recorder.layers:
+            made = LayerScores(float(scale), softcap)
+            recorder.layers[layer] = LayerRecord(made, query, key, recorder.capacity, recorder.keep_keys)
+            recorder.layers[layer].sinks = s_aux
+        record = recorder.write(layer, query, key)
+        if attention_mask is not None:
+            recorder.note_mask(record, attention_mask)
+        if position_bias is not None:
+            record.note_bias(position_bias)
+    if softcap is not None or s_aux is not None:
+        return _explicit(query, key, value, attention_mask, scale, softcap, s_aux), None
+    if position_bias is not None:
+        attention_mask = _biased(attention_mask, position_bias, query.shape[2], key.shape[2])
+    return _fused(query, key, value, attention_mask, scale, dropout, kwargs.get("is_causal") is not False), None
 
 
 def _fused(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    scale: float,
-    dropout: float,
-    kwargs: dict[str, Any],
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, dropout: float, causal: bool
 ) -> Tensor:
     """The fused kernel; one new position needs no mask and no repeated keys."""
     batch, heads, new, head_dim = query.shape
@@ -149,12 +232,9 @@ def _fused(
         packed = query.reshape(batch, key.shape[1], groups, head_dim)  # (B, K, H/K, D)
         mixed = scaled_dot_product_attention(packed, key, value, dropout_p=dropout, scale=scale)
         return mixed.reshape(batch, 1, heads, value.shape[-1])  # (B, 1, H, D)
-    bias = kwargs.get("position_bias")
-    if bias is not None:
-        mask = _biased(mask, bias, new, key.shape[2])
-    causal = mask is None and new > 1 and kwargs.get("is_causal") is not False
     if groups > 1:
         key, value = repeat_kv(key, groups), repeat_kv(value, groups)  # (B, H, T, D)
+    causal = causal and mask is None and new > 1
     mixed = scaled_dot_product_attention(query, key, value, mask, dropout, is_causal=causal, scale=scale)
     return mixed.transpose(1, 2).contiguous()  # (B, T_new, H, D)
 
@@ -166,146 +246,32 @@ def _biased(mask: Tensor | None, bias: Tensor, new: int, length: int) -> Tensor:
     return bias.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else bias + mask
 
 
-def _explicit(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, softcap: float) -> Tensor:
-    """Soft-capped attention, which no fused kernel offers: `softcap * tanh(scores / softcap)` before the softmax."""
+def _explicit(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    softcap: float | None,
+    sinks: Tensor | None,
+) -> Tensor:
+    """Attention with what no fused kernel offers: soft-capped scores, and sinks that take a share of the softmax."""
     groups = query.shape[1] // key.shape[1]
     key, value = repeat_kv(key, groups), repeat_kv(value, groups)
-    scores = torch.tanh(query @ key.transpose(2, 3) * (scale / softcap)) * softcap  # (B, H, T_new, T)
-    if mask is None and query.shape[2] > 1:
-        new, length = scores.shape[-2:]
-        mask = torch.ones(new, length, dtype=torch.bool, device=scores.device).tril(length - new)
-    if mask is not None:
-        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
-    pattern = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
-    return (pattern @ value).transpose(1, 2).contiguous()
+    scores = query @ key.transpose(2, 3) * scale  # (B, H, T_new, T)
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    scores = scores + _biased(mask, scores.new_zeros(()), query.shape[2], key.shape[2])
+    return (softmax_with_sinks(scores, sinks).to(query.dtype) @ value).transpose(1, 2).contiguous()
+
+
+def softmax_with_sinks(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """Probabilities (..., H, n, T) float32 of scores; sinks (H,) take their share first, so rows sum to less than 1."""
+    if sinks is None:
+        return scores.softmax(-1, dtype=torch.float32)
+    column = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)
+    return torch.cat((scores, column), -1).softmax(-1, dtype=torch.float32)[..., :-1]
 
 
 AttentionInterface.register(IMPLEMENTATION, attend)
 AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)
-
-
-@dataclass(frozen=True)
-class Rotary:
-    """How a model rotates: read from its own functions, see `playground.rope`.
-
-    Attributes:
-        apply: the family's `apply_rotary_pos_emb(q, k, cos, sin)`.
-        table: its module `rotary_emb(x, position_ids) -> (cos, sin)`.
-        layers: indices of the layers whose q and k it rotates.
-        dim: how many leading dimensions of a head take part.
-    """
-
-    apply: Any
-    table: nn.Module
-    layers: frozenset[int]
-    dim: int
-
-
-@dataclass(frozen=True)
-class Anatomy:
-    """What a calibration forward pass found out about a model's attention.
-
-    Attributes:
-        heads: query heads of each layer.
-        kv_heads: key-value heads of each layer.
-        head_dims: head size of each layer.
-        scalings: factor on q kT of each layer.
-        dtype: of queries, keys and values.
-        rotary: None where nothing rotates.
-        unreadable: terms in the scores that maps cannot follow; empty for most models.
-    """
-
-    heads: tuple[int, ...]
-    kv_heads: tuple[int, ...]
-    head_dims: tuple[int, ...]
-    scalings: tuple[float, ...]
-    dtype: torch.dtype
-    rotary: Rotary | None
-    unreadable: tuple[str, ...] = field(default=())
-
-    @property
-    def position_bytes(self) -> int:
-        """Bytes that one more position costs: queries, keys and values of all layers."""
-        shapes = zip(self.heads, self.kv_heads, self.head_dims, strict=True)
-        return sum((h + 2 * k) * d for h, k, d in shapes) * self.dtype.itemsize
-
-
-_anatomies: WeakKeyDictionary[nn.Module, Anatomy] = WeakKeyDictionary()
-
-
-def prepare(model: PreTrainedModel) -> Anatomy:
-    """Route the model's attention through `attend` and find out its anatomy, once for each loaded model.
-
-    Raises:
-        ValueError: one sentence, when the model's attention cannot be routed.
-    """
-    if model not in _anatomies:
-        if not model._can_set_attn_implementation():
-            raise ValueError(
-                f"{type(model).__name__} does not pass its attention through transformers' attention interface, "
-                "so its queries cannot be recorded: choose another model."
-            )
-        model.set_attn_implementation(IMPLEMENTATION)
-        _anatomies[model] = _calibrate(model)
-    return _anatomies[model]
-
-
-@torch.inference_mode()
-def _calibrate(model: PreTrainedModel) -> Anatomy:
-    """One forward pass over two tokens: shapes from the recorder and the cache, rotation from the calls to it."""
-    recorder, cache = Recorder(capacity=2), ContiguousCache(capacity=2)
-    ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
-    with recording(recorder), _watching_rotation(model, recorder) as rotated:
-        model(input_ids=ids, past_key_values=cache, use_cache=True)
-    layers = sorted(recorder.queries)
-    if layers != list(range(len(layers))) or len(cache.layers) != len(layers):
-        raise ValueError(f"Only some layers of {type(model).__name__} are attention, so it cannot be shown yet.")
-    first = recorder.queries[0]
-    return Anatomy(
-        heads=tuple(recorder.queries[each].shape[0] for each in layers),
-        kv_heads=tuple(cache.layers[each].keys.shape[1] for each in layers),
-        head_dims=tuple(recorder.queries[each].shape[2] for each in layers),
-        scalings=tuple(recorder.scores[each].scaling for each in layers),
-        dtype=first.dtype,
-        rotary=_rotary(model, rotated),
-        unreadable=tuple(sorted({name for each in recorder.scores.values() for name in each.unreadable})),
-    )
-
-
-def _rotary_table(model: PreTrainedModel) -> nn.Module | None:
-    """The base model's module that makes cos and sin, if it has one."""
-    table = getattr(model.base_model, "rotary_emb", None)
-    return table if isinstance(table, nn.Module) else None
-
-
-def _family(model: PreTrainedModel) -> Any:
-    """The Python module that defines the model, where its `apply_rotary_pos_emb` lives."""
-    return sys.modules[type(model.base_model).__module__]
-
-
-@contextmanager
-def _watching_rotation(model: PreTrainedModel, recorder: Recorder) -> Iterator[dict[int, int]]:
-    """Note which layers call the family's rotation, and on how many dimensions: {layer: dimensions}."""
-    family = _family(model)
-    rotated: dict[int, int] = {}
-    original = getattr(family, "apply_rotary_pos_emb", None)
-    if original is None:
-        yield rotated
-        return
-
-    def noting(q: Tensor, k: Tensor, cos: Tensor, *args: Any, **kwargs: Any) -> Any:
-        rotated[len(recorder.queries)] = cos.shape[-1]
-        return original(q, k, cos, *args, **kwargs)
-
-    family.apply_rotary_pos_emb = noting
-    try:
-        yield rotated
-    finally:
-        family.apply_rotary_pos_emb = original
-
-
-def _rotary(model: PreTrainedModel, rotated: dict[int, int]) -> Rotary | None:
-    table = _rotary_table(model)
-    if table is None or not rotated:
-        return None
-    return Rotary(_family(model).apply_rotary_pos_emb, table, frozenset(rotated), next(iter(rotated.values())))

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from playground import sampling
+from playground.anatomy import prepare
 from playground.caches import ContiguousCache
-from playground.capture import Recorder, prepare, recording
 from playground.records import Decoding, Stage, Step
 from playground.tokens import encode, end_ids, piece
 
@@ -58,7 +58,7 @@ class Generation:
         self.steps: list[Step] = []
         self.rows = 0
         self.seconds_prefill = self.seconds_decode = 0.0
-        self.recorder = Recorder(self.capacity)
+        self.recorder = self.anatomy.recorder(self.capacity)
         self.cache = ContiguousCache(self.capacity)
         self.step_logits: list[Tensor] = []
         self._keeps_logits = 4 * loaded.card.vocab_size * decoding.max_new_tokens <= WHOLE_LOGITS_BYTES
@@ -75,9 +75,8 @@ class Generation:
     @property
     def text(self) -> str:
         """Prompt and continuation, special tokens left out."""
-        return self.loaded.tokenizer.decode(
-            self.token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+        decode = self.loaded.tokenizer.decode
+        return str(decode(self.token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     @property
     def nbytes(self) -> int:
@@ -133,11 +132,11 @@ class Generation:
     def _forward(self, ids: Sequence[int]) -> Tensor:
         """Logits (V,) float32 after the last of `ids`; queries and cache grow by their positions."""
         inputs = torch.tensor([ids], device=self.device)
-        with recording(self.recorder):
+        with self.anatomy.watching(self.recorder):
             output = self.loaded.model(
                 input_ids=inputs, past_key_values=self.cache, use_cache=True, **self._forward_options
             )
-        self.recorder.rows += len(ids)
+        self.recorder.close_pass(len(ids))
         self.rows = self.recorder.rows
         return output.logits[0, -1].float()
 
@@ -209,4 +208,4 @@ def plan_bytes(loaded: Loaded, prompt_length: int, max_new_tokens: int) -> int:
     positions = _capacity(loaded, prompt_length, max_new_tokens)
     logits = 4 * loaded.card.vocab_size * max_new_tokens
     kept = logits if logits <= WHOLE_LOGITS_BYTES else 0
-    return positions * prepare(loaded.model).position_bytes + kept
+    return prepare(loaded.model).buffer_bytes(positions) + kept

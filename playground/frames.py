@@ -19,7 +19,8 @@ steps    What came since the last message: `steps` from index `first`; the rows 
          Tiles: `bin` w, `row` (first row bin), `rows`, `cols`, data u8 [sum of heads, rows, cols]: 255 * sqrt(p), the
          largest in each w x w cell over the new rows only. w is the power of two with at most TILE_BINS bins.
          Focus: layer, head, first, count, pattern f32 (row r has r + 1 values, one row after another), q and k f32
-         [count, D] after rotation, cos and sin f32 [count, pairs] (absent where the layer does not rotate).
+         [count, D] after rotation (empty where queries cannot be had), cos and sin f32 [count, pairs] (absent where
+         the layer does not rotate).
          Cache: `k` and `v` bytes (one number when all layers agree, else a list), positions, reserved (bytes).
          Clock: first_token and decode in seconds, steps.
 end      `state` (done, stopped, error), `reason`, `clock`.
@@ -41,6 +42,7 @@ from torch import Tensor
 from playground import attention, rope, sampling
 
 if TYPE_CHECKING:
+    from playground.anatomy import Rotary
     from playground.records import Stage
     from playground.runs import Run
 
@@ -155,12 +157,11 @@ def clock(run: Run) -> Json:
 def _model(run: Run) -> Json:
     card, anatomy = run.loaded.card, run.anatomy
     names = ("name", "architecture", "parameters", "vocab_size", "dtype", "device", "context_length", "position_scheme")
-    scalings = [anatomy.scalings[layer] for layer in range(len(anatomy.heads))]
     return {name: getattr(card, name) for name in names} | {
         "heads": anatomy.heads,
         "kv_heads": anatomy.kv_heads,
         "head_dims": anatomy.head_dims,
-        "scalings": scalings,
+        "scalings": anatomy.scalings,
     }
 
 
@@ -168,16 +169,18 @@ def _rope(run: Run) -> Json | None:
     rotary = run.anatomy.rotary
     if rotary is None:
         return None
-    of = rope.pairs(rotary)
-    table = {
+    kinds = rope.kinds(rotary)
+    layers = [kinds.index(rotary.layers[i]) if i in rotary.layers else -1 for i in range(len(run.anatomy.heads))]
+    return {"layers": layers, "tables": [_table(run, rotary, layers.index(i), kind) for i, kind in enumerate(kinds)]}
+
+
+def _table(run: Run, rotary: Rotary, layer: int, kind: tuple[Any, ...]) -> Json:
+    of = rope.pairs(rotary, layer)
+    return {
         "pairs": torch.stack((of.first, of.second), 1).tolist(),
         "inv_freq": of.inv_freq.tolist(),
         "scaling": of.scaling,
-        "theta": rope.theta(run.loaded.model.config),
-    }
-    return {
-        "layers": [0 if layer in rotary.layers else -1 for layer in range(len(run.anatomy.heads))],
-        "tables": [table],
+        "theta": rope.theta(run.loaded.model.config, kind),
     }
 
 
@@ -221,7 +224,9 @@ def _focus_rows(run: Run, focus: Focus, start: int, end: int) -> Json:
 
 
 def _vectors(run: Run, layer: int, head: int, start: int, end: int) -> Json:
-    """Q and k of a head after rotation, and the tables that turned them."""
+    """q and k of a head after rotation, and the tables that turned them; empty where queries cannot be had."""
+    if not run.anatomy.routed:
+        return {"q": "", "k": ""}
     q = attention.queries(run, layer, start, end)
     k = attention.keys(run, layer, end)
     kv_head = head * k.shape[0] // q.shape[0]
@@ -229,7 +234,7 @@ def _vectors(run: Run, layer: int, head: int, start: int, end: int) -> Json:
     rotary = run.anatomy.rotary
     if rotary is None or layer not in rotary.layers:
         return vectors
-    cos, sin = rope.cos_sin(rotary, rope.pairs(rotary), start, end)
+    cos, sin = rope.cos_sin(rotary, layer, start, end)
     return vectors | {"cos": f32(cos), "sin": f32(sin)}
 
 

@@ -9,14 +9,14 @@ where c and s carry the model's attention scaling; dividing by c^2 + s^2 inverts
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from playground.capture import Rotary
+    from playground.anatomy import Rotary
     from playground.engine import Generation
 
 
@@ -40,56 +40,67 @@ def reason_without(run: Generation) -> str:
     """Why there is nothing to turn, in one sentence; empty when there is a rotation."""
     if run.anatomy.rotary is not None:
         return ""
+    if run.anatomy.rotates:
+        return "This model rotates queries and keys in code of its own, which this panel cannot follow yet."
     return f"This model does not rotate queries and keys; its position scheme: {run.loaded.card.position_scheme}."
 
 
-_known: WeakKeyDictionary[nn.Module, Pairs] = WeakKeyDictionary()
+def kinds(rotary: Rotary) -> list[tuple[Any, ...]]:
+    """The different ways in which the layers ask the table, in the order of their first layer; most models have one."""
+    return list(dict.fromkeys(rotary.layers[layer] for layer in sorted(rotary.layers)))
 
 
-def pairs(rotary: Rotary) -> Pairs:
-    """The pairs of a model; worked out once for each loaded model."""
-    if rotary.table not in _known:
-        _known[rotary.table] = _find_pairs(rotary)
-    return _known[rotary.table]
+_known: WeakKeyDictionary[nn.Module, dict[tuple[Any, ...], Pairs]] = WeakKeyDictionary()
+
+
+def pairs(rotary: Rotary, layer: int) -> Pairs:
+    """The pairs of a layer; worked out once for each loaded model and kind of layer."""
+    kind = rotary.layers[layer]
+    found = _known.setdefault(rotary.table, {})
+    if kind not in found:
+        found[kind] = _find_pairs(rotary, kind)
+    return found[kind]
 
 
 @torch.inference_mode()
-def _find_pairs(rotary: Rotary) -> Pairs:
-    """The pairs of a model, from the rotation matrix of position 1."""
-    matrix = _rotate_at(rotary, torch.eye(rotary.dim), position=1)  # row b: what unit vector b becomes
+def _find_pairs(rotary: Rotary, kind: tuple[Any, ...]) -> Pairs:
+    """The pairs of a kind of layer, from the rotation matrix of position 1."""
+    unit = torch.eye(rotary.dim)[:, None]  # (dim, 1 position, dim): row b becomes what unit vector b becomes
+    matrix = _turn(rotary, kind, unit, torch.tensor([1]))[:, 0]
     off = matrix - torch.diag(matrix.diagonal())
     partner = off.abs().argmax(1)
     first = torch.tensor([b for b in range(rotary.dim) if off[b, partner[b]] > 0])  # e_i gains +s in dimension j
     second = partner[first]
     cos, sin = matrix[first, first], matrix[first, second]
     angle = torch.atan2(sin.double(), cos.double())
-    return Pairs(first, second, _exact_frequencies(rotary, angle), float(torch.hypot(cos, sin).mean()))
+    return Pairs(first, second, _exact_frequencies(rotary, kind, angle), float(torch.hypot(cos, sin).mean()))
 
 
-def _exact_frequencies(rotary: Rotary, angle: Tensor) -> Tensor:
-    """The model's own inv_freq where it agrees with the measured angles of position 1, else those angles. (P,)."""
-    own = getattr(rotary.table, "inv_freq", None)
-    if own is not None and own.numel() == angle.numel() and torch.allclose(own.double().cpu(), angle, atol=1e-3):
-        return own.double().cpu()
+def _exact_frequencies(rotary: Rotary, kind: tuple[Any, ...], angle: Tensor) -> Tensor:
+    """The model's own inverse frequencies where they agree with the measured angles of position 1, else those. (P,)."""
+    for name in ("inv_freq", *(f"{each}_inv_freq" for each in kind)):
+        own = getattr(rotary.table, name, None)
+        if own is not None and own.numel() == angle.numel() and torch.allclose(own.double().cpu(), angle, atol=1e-3):
+            return own.double().cpu()
     return angle
 
 
-def _rotate_at(rotary: Rotary, vectors: Tensor, position: int) -> Tensor:
-    """Vectors (n, rotary dim) rotated as at one position, by the family's function, float32 on the CPU."""
+def _turn(rotary: Rotary, kind: tuple[Any, ...], vectors: Tensor, positions: Tensor) -> Tensor:
+    """Vectors (n, T, rotary dim) rotated as at `positions` (T,) by the family's functions, float32 on the CPU."""
     where = next(rotary.table.buffers()).device
-    cos, sin = rotary.table(vectors.to(where), torch.tensor([[position]], device=where))
-    rotated, _ = rotary.apply(*(vectors.to(where)[None, :, None],) * 2, cos, sin)  # (1, n, 1, dim)
-    return rotated[0, :, 0].float().cpu()
+    inputs = vectors.to(where)[None]  # (1, n, T, dim)
+    cos, sin = rotary.table(inputs, positions.to(where)[None], *kind)
+    rotated, _ = rotary.apply(inputs, inputs, cos, sin)
+    return rotated[0].float().cpu()
 
 
 @torch.inference_mode()
-def cos_sin(rotary: Rotary, of: Pairs, start: int, end: int) -> tuple[Tensor, Tensor]:
-    """The (end - start, P) cosines and sines, scaling included, that the model uses at these positions (float32)."""
-    where = next(rotary.table.buffers()).device
-    unit = torch.zeros(1, 1, end - start, rotary.dim, device=where)
-    unit[..., of.first.to(where)] = 1.0
-    cos, sin = rotary.table(unit, torch.arange(start, end, device=where)[None])
-    turned = rotary.apply(unit, unit, cos, sin)[0][0, 0].float().cpu()  # (n, rotary dim)
+def cos_sin(rotary: Rotary, layer: int, start: int, end: int) -> tuple[Tensor, Tensor]:
+    """The (end - start, P) cosines and sines, scaling included, that a layer uses at these positions (float32)."""
+    of = pairs(rotary, layer)
+    unit = torch.zeros(1, end - start, rotary.dim)
+    unit[..., of.first] = 1.0
+    turned = _turn(rotary, rotary.layers[layer], unit, torch.arange(start, end))[0]  # (n, rotary dim)
     return turned[:, of.first], turned[:, of.second]
 
 
@@ -108,12 +119,13 @@ def before_rotation(run: Generation, layer: int, rotated: Tensor) -> Tensor:
     rotary = run.anatomy.rotary
     if rotary is None or layer not in rotary.layers:
         return rotated.float().cpu()
-    of = pairs(rotary)
-    return unrotate(rotated, of, *cos_sin(rotary, of, 0, rotated.shape[1]))
+    return unrotate(rotated, pairs(rotary, layer), *cos_sin(rotary, layer, 0, rotated.shape[1]))
 
 
-def theta(config: object) -> float | None:
-    """The base of the angles that a configuration names; None where it names none."""
+def theta(config: Any, kind: tuple[Any, ...] = ()) -> float | None:
+    """The base of the angles that a configuration names, for a kind of layer where it has several; None without one."""
     parameters = getattr(config, "rope_parameters", None) or {}
+    for each in kind:
+        parameters = parameters.get(each, parameters)
     found = parameters.get("rope_theta", getattr(config, "rope_theta", None))
     return None if found is None else float(found)

@@ -18,7 +18,7 @@ FLOORS = (
     ("models",),
     tuple(
         f"playground.{name}"
-        for name in ("records", "sampling", "capture", "caches", "interventions", "tokens", "engine")
+        for name in ("records", "sampling", "capture", "patterns", "anatomy", "caches", "interventions", "tokens", "engine")
     ),
     tuple(f"playground.{name}" for name in ("attention", "rope", "runs", "frames")),
     tuple(f"playground.{name}" for name in ("sessions", "share")),

@@ -161,7 +161,7 @@ def rotation(run: Any, layer: int, head: int, query: int, key: int) -> RopeData:
         raise RefusedError(
             rope.reason_without(run) or "This layer does not rotate its queries and keys: choose another."
         )
-    pairs = rope.pairs(rotary)
+    pairs = rope.pairs(rotary, layer)
     kv_head = head * run.anatomy.kv_heads[layer] // run.anatomy.heads[layer]
     q = [run.queries(layer, rotated)[head, query] for rotated in (False, True)]
     k = [run.keys(layer, rotated)[kv_head, key] for rotated in (False, True)]

@@ -11,7 +11,8 @@ from transformers import Gemma2Config, Gemma2ForCausalLM, MistralConfig, Mistral
 
 from models import Loaded
 from playground import Decoding, Run, attention, generate, rope
-from playground.capture import IMPLEMENTATION, prepare
+from playground.anatomy import prepare
+from playground.capture import IMPLEMENTATION
 from tests.playground.conftest import PROMPT
 
 DECODING = Decoding(max_new_tokens=16, temperature=0.9, seed=3, stop_at_end=False)
@@ -89,12 +90,12 @@ def test_q_and_k_after_rotation_equal_complex_multiplication_by_hand(run: Run) -
 
 def test_the_pairs_and_angles_are_those_of_the_model(tiny: Loaded) -> None:
     anatomy = prepare(tiny.model)
-    of = rope.pairs(anatomy.rotary)
+    of = rope.pairs(anatomy.rotary, 0)
     D = anatomy.head_dims[0]
     assert of.first.tolist() == list(range(D // 2))
     assert of.second.tolist() == list(range(D // 2, D))
     np.testing.assert_allclose(of.inv_freq, 10000.0 ** (-np.arange(0, D, 2) / D), rtol=1e-6)
-    cos, sin = rope.cos_sin(anatomy.rotary, of, 3, 9)
+    cos, sin = rope.cos_sin(anatomy.rotary, 0, 3, 9)
     angles = np.arange(3, 9)[:, None] * of.inv_freq.numpy()
     np.testing.assert_allclose(cos, np.cos(angles), atol=1e-6)
     np.testing.assert_allclose(sin, np.sin(angles), atol=1e-6)

@@ -1,0 +1,182 @@
+"""Decoders of many families against transformers' own attention: nothing here is known to the engine by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from models import Loaded
+from playground import Decoding, Run, frames, generate, rope
+from tests.playground.conftest import PROMPT, VOCAB_SIZE
+
+DECODING = Decoding(max_new_tokens=10, temperature=0.0, stop_at_end=False)
+TOKENS = {"vocab_size": VOCAB_SIZE, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+GROUPED = {
+    **TOKENS, "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 6,
+    "num_key_value_heads": 2, "max_position_embeddings": 96, "initializer_range": 0.2,
+}  # fmt: skip
+PLAIN = {name: value for name, value in GROUPED.items() if name != "num_key_value_heads"}
+OLD = {**TOKENS, "n_embd": 48, "n_layer": 2, "n_head": 6, "n_positions": 96, "initializer_range": 0.2}
+MIXED = {"sliding_window": 6, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+EXPERTS = {"num_experts_per_tok": 2}
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "Llama": GROUPED,
+    "Mistral": {**GROUPED, "sliding_window": 6},
+    "Qwen2": GROUPED,
+    "Qwen3": {**GROUPED, "head_dim": 16},
+    "Gemma2": {**GROUPED, "head_dim": 8, "sliding_window": 6, "attn_logit_softcapping": 3.0},
+    "Gemma3Text": {**GROUPED, "head_dim": 8, **MIXED},
+    "GPTNeoX": {**PLAIN, "rotary_pct": 0.5},
+    "Phi3": GROUPED,
+    "Phi": {**GROUPED, "partial_rotary_factor": 0.5},
+    "Mixtral": {**GROUPED, "num_local_experts": 4, **EXPERTS},
+    "GptOss": {**GROUPED, "head_dim": 8, "num_local_experts": 4, **EXPERTS, **MIXED},
+    "Cohere2": {**GROUPED, **MIXED},
+    "SmolLM3": GROUPED,
+    "Llama4Text": {
+        **GROUPED, "head_dim": 8, "num_local_experts": 2, "intermediate_size_mlp": 64, "attention_chunk_size": 8
+    },
+    "DeepseekV3": {
+        **PLAIN, "num_key_value_heads": 6, "n_routed_experts": 4, **EXPERTS, "n_group": 1, "topk_group": 1,
+        "moe_intermediate_size": 32, "kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 4,
+        "qk_nope_head_dim": 8, "v_head_dim": 8, "first_k_dense_replace": 1,
+    },
+    "OPT": {
+        **TOKENS, "hidden_size": 48, "ffn_dim": 64, "num_hidden_layers": 2, "num_attention_heads": 6,
+        "max_position_embeddings": 96, "word_embed_proj_dim": 48, "init_std": 0.2,
+    },
+    "GPTBigCode": {**OLD, "multi_query": True},
+    "Falcon": {
+        **TOKENS, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6, "multi_query": True,
+        "parallel_attn": True, "alibi": False, "new_decoder_architecture": False, "initializer_range": 0.2,
+    },
+    "Mpt": {**TOKENS, "d_model": 48, "n_layers": 2, "n_heads": 6, "max_seq_len": 96, "initializer_range": 0.2},
+    "Bloom": {**TOKENS, "hidden_size": 48, "n_layer": 2, "n_head": 6, "initializer_range": 0.2},
+    "GPTJ": {**OLD, "rotary_dim": 4},
+    "GPTNeo": {
+        **TOKENS, "hidden_size": 48, "num_layers": 2, "attention_types": [[["global", "local"], 1]], "num_heads": 6,
+        "max_position_embeddings": 96, "window_size": 6, "initializer_range": 0.2,
+    },
+    "XGLM": {
+        **TOKENS, "d_model": 48, "ffn_dim": 64, "num_layers": 2, "attention_heads": 6, "max_position_embeddings": 96,
+        "init_std": 0.2,
+    },
+}  # fmt: skip
+"""Configuration class (without `Config`) and its arguments."""
+
+WATCHED = {"Falcon", "Mpt", "Bloom", "GPTJ", "GPTNeo", "XGLM"}
+"""Families that compute attention in code of their own: patterns can be had, queries cannot."""
+
+
+def _built(family: str, **options: Any) -> PreTrainedModel:
+    torch.manual_seed(2)
+    config = getattr(transformers, f"{family}Config")(**FAMILIES[family])
+    return AutoModelForCausalLM.from_config(config, **options).eval().requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def ran(tiny: Loaded) -> Callable[[str], Run]:
+    """A finished run of a tiny random model of a family, its prompt read in pieces."""
+    made: dict[str, Run] = {}
+
+    def run(family: str) -> Run:
+        if family not in made:
+            loaded = dataclasses.replace(tiny, model=_built(family))
+            made[family] = generate(loaded, PROMPT, DECODING, chunk=5).finish()
+        return made[family]
+
+    return run
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_maps_and_logits_equal_those_of_transformers(family: str, ran: Callable[[str], Run]) -> None:
+    run = ran(family)
+    eager = _built(family, attn_implementation="eager")
+    with torch.no_grad():
+        output = eager(torch.tensor([run.token_ids[:-1]]), output_attentions=True, use_cache=False)
+    assert len(output.attentions) == len(run.anatomy.heads)
+    for layer, expected in enumerate(output.attentions):
+        np.testing.assert_allclose(run.attention(layer), expected[0].numpy(), atol=2e-5)
+    for step in range(len(run.steps)):
+        expected = output.logits[0, run.prompt_length - 1 + step].numpy()
+        np.testing.assert_allclose(run.logits(step), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_messages_speak_for_every_family(family: str, ran: Callable[[str], Run]) -> None:
+    run, cursor = ran(family), frames.Cursor()
+    begin = frames.begin(run, cursor)
+    assert (begin["rope"] is None) == bool(begin["rope_reason"])
+    assert frames.delta(run, cursor, frames.Focus(1, 2))["rows"]["count"] == run.rows
+    assert frames.focus(run, 0, 1)["map"]["size"] == run.rows
+    assert run.cache_bytes() == tuple((layer.keys.nbytes, layer.values.nbytes) for layer in run.cache.layers)
+
+
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - WATCHED))
+def test_a_rotation_read_off_the_model_turns_back_and_forth(family: str, ran: Callable[[str], Run]) -> None:
+    """At position 0 nothing turns; lengths of pairs never change but by the model's own scaling."""
+    run = ran(family)
+    rotary = run.anatomy.rotary
+    if rotary is None:
+        assert rope.reason_without(run).endswith(".")
+        return
+    for layer in rotary.layers:
+        of = rope.pairs(rotary, layer)
+        before, after = run.queries(layer, rotated=False), run.queries(layer)
+        np.testing.assert_allclose(before[:, 0], after[:, 0] / _lengths(of, after.shape[-1]), atol=1e-5)
+        for i, j in zip(of.first.tolist(), of.second.tolist(), strict=True):
+            turned = np.hypot(after[..., i], after[..., j])
+            np.testing.assert_allclose(
+                np.hypot(before[..., i], before[..., j]) * of.scaling, turned, rtol=1e-4, atol=1e-5
+            )
+
+
+def _lengths(of: rope.Pairs, head_dim: int) -> np.ndarray:
+    """The model's scaling on the dimensions that turn, 1 on the others: (D,)."""
+    lengths = np.ones(head_dim)
+    lengths[of.first.tolist() + of.second.tolist()] = of.scaling
+    return lengths
+
+
+def test_layers_with_their_own_angles_get_tables_of_their_own(ran: Callable[[str], Run]) -> None:
+    rope_part = frames.begin(ran("Gemma3Text"), frames.Cursor())["rope"]
+    assert rope_part["layers"] == [0, 1, 0]
+    assert [table["theta"] for table in rope_part["tables"]] == [10_000.0, 1_000_000.0]
+
+
+def test_layers_without_rotation_are_told_apart(ran: Callable[[str], Run]) -> None:
+    assert frames.begin(ran("Cohere2"), frames.Cursor())["rope"]["layers"] == [0, -1, 0]
+
+
+@pytest.mark.parametrize("family", sorted(WATCHED))
+def test_queries_that_cannot_be_had_are_refused_in_one_sentence(family: str, ran: Callable[[str], Run]) -> None:
+    with pytest.raises(ValueError, match="queries cannot be had"):
+        ran(family).queries(0)
+
+
+def test_memory_of_watched_patterns_is_planned_for(tiny: Loaded) -> None:
+    from playground.engine import plan_bytes
+
+    loaded = dataclasses.replace(tiny, model=_built("Bloom"))
+    run = generate(loaded, PROMPT, DECODING).finish()
+    assert run.nbytes == plan_bytes(loaded, run.prompt_length, DECODING.max_new_tokens)
+
+
+@pytest.mark.parametrize("family", ["Mamba", "Jamba", "OpenAIGPT"])
+def test_a_model_that_cannot_be_shown_is_refused_in_one_sentence(family: str, tiny: Loaded) -> None:
+    config = getattr(transformers, f"{family}Config")
+    shape = {"vocab_size": VOCAB_SIZE, "num_hidden_layers": 2, "hidden_size": 48}
+    extra = {"Jamba": {"num_experts": 2, "use_mamba_kernels": False, "intermediate_size": 64, "num_attention_heads": 6,
+                       "num_key_value_heads": 2, "attn_layer_period": 2, "attn_layer_offset": 1},
+             "OpenAIGPT": {"n_embd": 48, "n_layer": 2, "n_head": 6}}  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config(**shape, **extra.get(family, {}))).eval()
+    with pytest.raises(ValueError, match="cannot be shown yet"):
+        generate(dataclasses.replace(tiny, model=model), PROMPT)
