@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from models import Loaded
 
 REPLACEMENT = "\ufffd"
+BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+"""SentencePiece writes a byte that is no character like this."""
+
 WORD_START = "\u2581"
 """SentencePiece marks a leading space with this character."""
 
@@ -65,6 +69,9 @@ def piece(tokenizer: PreTrainedTokenizerBase, token_id: int) -> str:
     raw: str | None = tokenizer.convert_ids_to_tokens([token_id])[0]
     if raw is None:
         return f"[{token_id}]"  # rows of the embedding beyond the tokenizer's vocabulary
+    if byte := BYTE_PIECE.fullmatch(raw):
+        value = int(byte[1], 16)
+        return chr(value) if value < 0x80 else f"\\x{value:02x}"
     text = str(tokenizer.decode([token_id], clean_up_tokenization_spaces=False))
     if REPLACEMENT in text:
         letters = _byte_of_letter()

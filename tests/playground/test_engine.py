@@ -10,6 +10,7 @@ from transformers import DynamicCache
 from models import Loaded
 from playground import Decoding, generate
 from playground.engine import plan_bytes
+from playground.tokens import piece
 from tests.playground.conftest import CONTEXT, PROMPT
 
 GREEDY = Decoding(max_new_tokens=24, temperature=0.0, stop_at_end=False)
@@ -139,6 +140,27 @@ def test_unusual_text_survives_the_round_trip(tiny: Loaded, prompt: str) -> None
 def test_pieces_of_a_split_character_are_shown_as_bytes(tiny: Loaded) -> None:
     run = generate(tiny, "🦊")
     assert [run.piece(each) for each in run.token_ids] == ["\\xf0", "\\x9f", "\\xa6", "\\x8a"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "decoded", "shown"),
+    [
+        ("<0x0A>", "\n", "\n"),
+        ("<0xE2>", "\ufffd", "\\xe2"),
+        ("\u2581cat", "cat", " cat"),
+        ("cat", "cat", "cat"),
+        (None, "", "[7]"),
+    ],
+)
+def test_pieces_of_sentencepiece_keep_their_space_and_their_bytes(raw: str | None, decoded: str, shown: str) -> None:
+    class Tokenizer:
+        def convert_ids_to_tokens(self, ids: list[int]) -> list[str | None]:
+            return [raw]
+
+        def decode(self, ids: list[int], **_: bool) -> str:
+            return decoded
+
+    assert piece(Tokenizer(), 7) == shown
 
 
 def test_views_refuse_what_does_not_exist_in_one_sentence(tiny: Loaded) -> None:
