@@ -7,6 +7,7 @@ any weight is allocated, and said in one sentence.
 import json
 import math
 import re
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -292,7 +293,8 @@ def position_scheme(model: PreTrainedModel) -> str:
         return "rotary (RoPE)" + (f", theta {theta:g}" if theta else "") + scaled
     if any(name in ("wpe", "embed_positions", "position_embeddings", "position_embedding") for name in names):
         return "learned position embeddings"
-    if getattr(config, "alibi", False) or any("alibi" in name for name in names):
+    family = vars(sys.modules[type(model).__module__])
+    if getattr(config, "alibi", None) or any("alibi" in name for name in family):
         return "ALiBi (linear biases on the scores)"
     return "none found"
 
