@@ -8,6 +8,8 @@ import { axisEnd } from "./format.js";
 import { PooledMaps, Rows } from "./growing.js";
 import { HeadBook } from "./head_book.js";
 
+/** Stands for a token whose step never came. @type {import('./types.js').Token} */
+const LOST = { id: -1, text: "…" };
 const TILE_CELLS = 48;
 const BACKFILL_TRIES = 3;
 const BACKFILL_SPAN = 256; // frames asked for at once
@@ -212,7 +214,9 @@ export class Store extends RunState {
   /** @param {import('./types.js').Step} step */
   takeStep(step) {
     this.steps[step.index] = step;
-    this.tokens[this.promptLength + step.index] = { id: step.id, text: step.text };
+    const position = this.promptLength + step.index;
+    while (this.tokens.length < position) this.tokens.push(LOST);
+    this.tokens[position] = { id: step.id, text: step.text };
     this.texts.set(step.id, step.text);
   }
 
