@@ -155,7 +155,7 @@ class Server(uvicorn.Server):
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
             host = self.config.host
-            self._started(f"http://{f'[{host}]' if ':' in host else host}:{port}{self.config.root_path}")
+            self._started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
     async def shutdown(self, sockets: Any = None) -> None:
         """End all runs and the page's open connections, then stop listening."""

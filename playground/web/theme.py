@@ -5,7 +5,7 @@ from __future__ import annotations
 import gradio as gr
 from gradio.themes.utils import colors, sizes
 
-SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Noto Sans", "sans-serif")
+SANS = ("-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Liberation Sans", "Arial", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
 
 
