@@ -14,12 +14,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("models", "playground", "benchmarks")
 
 # From the ground up; a module imports from its own floor and from those below it.
+ENGINE = "records sampling capture patterns anatomy caches interventions tokens engine"
 FLOORS = (
     ("models",),
-    tuple(
-        f"playground.{name}"
-        for name in ("records", "sampling", "capture", "patterns", "anatomy", "caches", "interventions", "tokens", "engine")
-    ),
+    tuple(f"playground.{name}" for name in ENGINE.split()),
     tuple(f"playground.{name}" for name in ("attention", "rope", "runs", "frames")),
     tuple(f"playground.{name}" for name in ("sessions", "share")),
     ("playground.web",),
