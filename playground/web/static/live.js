@@ -39,11 +39,16 @@ export class App {
     this.palette = new Palette(root, () => this.repaint());
     /** @type {Partial<import('./types.js').Settings>|null} */
     this.settings = null;
-    this.hooks = { invalidate, enlarge: (/** @type {string} */ id) => void this.dialog.open(id) };
+    this.hooks = {
+      redraw: (/** @type {string} */ id) => this.invalidate(id),
+      enlarge: (/** @type {string} */ id) => void this.dialog.open(id),
+    };
     /** What was last drawn, from which values: for tests. @type {Record<string, any>} */
     this.drawn = { attention: {}, rope: {}, nextToken: {}, kvCache: {}, frames: 0, drawMs: 0 };
     this.drawnReceived = 0;
     this.pending = 0;
+    /** @type {Set<string>|null} panels to draw; null: all, and the selection is looked up again */
+    this.due = new Set();
     this.resting = new Map();
     this.tip = new Tooltip(this.root);
     this.tokens = new TokenStrip(this);
@@ -97,7 +102,10 @@ export class App {
     this.resting.set(kind, { key, timer });
   }
 
-  invalidate() {
+  /** Draw at the next screen frame, however often it is asked for. @param {string} [only] one panel is enough */
+  invalidate(only) {
+    if (only === undefined) this.due = null;
+    else this.due?.add(only);
     if (this.pending) return;
     this.pending = requestAnimationFrame(() => {
       this.pending = 0;
@@ -143,8 +151,11 @@ export class App {
 
   render() {
     const started = performance.now();
-    this.view = this.look();
-    for (const panel of this.panels) panel.draw(this.view);
+    const { due } = this;
+    this.due = new Set();
+    if (!due) this.view = this.look();
+    for (const panel of this.panels) if (!due || due.has(panel.panel.id)) panel.draw(this.view);
+    if (due) return;
     this.status.sync();
     this.tokens.sync(); // last: it asks for the layout, which all writing before it would make out of date
     this.publish();

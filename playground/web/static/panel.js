@@ -7,11 +7,11 @@ import { renderTable } from "./tables.js";
 
 export class Panel {
   /**
-   * @param {{name: string, id: string, empty: string, invalidate: () => void, enlarge: (id: string) => void}} options
+   * @param {{name: string, id: string, empty: string, redraw: (id: string) => void, enlarge: (id: string) => void}} options
    */
-  constructor({ name, id, empty, invalidate, enlarge }) {
+  constructor({ name, id, empty, redraw, enlarge }) {
     this.id = id;
-    this.invalidate = invalidate;
+    this.redraw = () => redraw(id);
     this.tabular = false;
     this.controls = el("div.lv-controls");
     this.tableButton = el(
@@ -44,14 +44,14 @@ export class Panel {
       this.body,
       this.extra,
     );
-    this.surface = new Surface(this.canvasHost, invalidate);
+    this.surface = new Surface(this.canvasHost, this.redraw);
     this.blank();
   }
 
   toggleTable() {
     this.tabular = !this.tabular;
     this.tableButton.setAttribute("aria-pressed", String(this.tabular));
-    this.invalidate();
+    this.redraw();
   }
 
   /** Before the first run: what will stand here. */

@@ -1,16 +1,17 @@
 // @ts-check
 /** RoPE: how q and k were turned by their positions, and which frequency pairs make their score. */
-import { el, setText } from "./dom.js";
+import { el, reducedMotion, setText } from "./dom.js";
 import { drawBigDial, drawDial, drawShares, grid, hasRest, pairFacts, shareValues } from "./dials.js";
 import { exact, percent, plain, plural, quote, signed } from "./format.js";
 import { Panel } from "./panel.js";
-import { decompose, scoreScale } from "./rope_math.js";
+import { decompose, scoreScale, turning } from "./rope_math.js";
 
 const EMPTY =
   "Dials will show here how rotary embedding turns each pair of q and k by its position, and which pairs make an attention score.";
 const SIDE = 148; // width of the column with the large dial
 const BARS = 72;
 const AXIS = 34;
+const TURNING = 2400; // ms
 
 export class RopePanel {
   /** @param {import('./live.js').App} app */
@@ -24,7 +25,10 @@ export class RopePanel {
       "Strongest key",
     );
     this.auto.addEventListener("click", () => app.selection.set({ key: null }));
-    this.panel.controls.append(this.keyLabel, this.auto);
+    this.turn = el("button.lv-button", { type: "button", title: "Turn q and k from position 0 to theirs" }, "Turn");
+    this.turn.addEventListener("click", () => this.play());
+    this.panel.controls.append(this.keyLabel, this.auto, this.turn);
+    this.phase = 1; // of the turning: 0 before rotation, 1 after
     /** @type {{dials: {x: number, y: number, r: number}[], bars: import('./dials.js').Box, n: number}|null} */
     this.boxes = null;
     /** @type {import('./rope_math.js').Decomposition|null} */
@@ -44,6 +48,18 @@ export class RopePanel {
       const pair = this.hit(this.panel.surface.point(event));
       if (pair >= 0) this.app.selection.set({ pair: pair === this.app.selection.pair ? null : pair });
     });
+  }
+
+  /** Show the rotation as one: every hand turns by its θ times its position. */
+  play() {
+    const started = performance.now();
+    const frame = (/** @type {number} */ now) => {
+      const part = Math.min(1, Math.max(0, (now - started) / TURNING));
+      this.phase = part * part * (3 - 2 * part);
+      this.panel.redraw();
+      if (part < 1) requestAnimationFrame(frame);
+    };
+    requestAnimationFrame(frame);
   }
 
   /** @param {{x: number, y: number}} at @returns {number} pair under the pointer or -1 */
@@ -72,12 +88,13 @@ export class RopePanel {
   hover(pair) {
     if (pair === this.hovered) return;
     this.hovered = pair;
-    this.panel.invalidate();
+    this.panel.redraw();
   }
 
   /** @param {import('./live.js').View} view */
   draw(view) {
     const { begin } = view;
+    this.turn.hidden = reducedMotion() || !begin || !begin.rope;
     this.auto.hidden = !begin || this.app.selection.key === null;
     this.parts = null;
     if (!begin) return this.panel.blank();
@@ -121,11 +138,13 @@ export class RopePanel {
     const boxes = this.arrange(surface.width, surface.height, parts);
     const longest = { q: longestOf(parts.pairs, "q"), k: longestOf(parts.pairs, "k") };
     const chosen = this.chosen(parts);
+    const pairs =
+      this.phase === 1 ? parts.pairs : parts.pairs.map((p) => turning(p, view.row, view.key ?? 0, this.phase));
     const pen = surface.begin("base");
-    boxes.dials.forEach((at, i) => drawDial(pen, at, parts.pairs[i], longest, palette, i === chosen));
+    boxes.dials.forEach((at, i) => drawDial(pen, at, pairs[i], longest, palette, i === chosen));
     this.dialLabels(pen, boxes.dials, chosen);
     const radius = Math.min(SIDE / 2 - 14, 54, (surface.height - BARS - 122) / 2);
-    drawBigDial(pen, { x: SIDE / 2 - 8, y: radius + 4, r: radius }, parts.pairs[chosen], longest, palette);
+    drawBigDial(pen, { x: SIDE / 2 - 8, y: radius + 4, r: radius }, pairs[chosen], longest, palette);
     this.facts(pen, parts.pairs[chosen], view, radius * 2 + 18);
     drawShares(pen, boxes.bars, parts, chosen, palette);
     this.barLabels(pen, boxes.bars, parts);

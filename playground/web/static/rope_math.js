@@ -35,8 +35,8 @@ export function decompose(head, row, key, table, scale) {
   let score = 0;
   for (let d = 0; d < q.length; d++) score += q[d] * k[d];
   score *= scale;
-  const turning = pairs.reduce((sum, pair) => sum + pair.share, 0);
-  return { pairs, rest: score - turning, score, scale };
+  const rotating = pairs.reduce((sum, pair) => sum + pair.share, 0);
+  return { pairs, rest: score - rotating, score, scale };
 }
 
 /**
@@ -57,3 +57,17 @@ function onePair(index, [i, j], theta, q, k, at, scale) {
     share: (q[i] * k[i] + q[j] * k[j]) * scale,
   };
 }
+
+/** A pair on its way: turned by a part of its angle. @param {Pair} pair @param {number} row @param {number} key @param {number} part 0..1 @returns {Pair} */
+export function turning(pair, row, key, part) {
+  return {
+    ...pair,
+    q: turn(pair.qBefore, pair.theta * row * part),
+    k: turn(pair.kBefore, pair.theta * key * part),
+    qAngle: pair.theta * row * part,
+    kAngle: pair.theta * key * part,
+  };
+}
+
+/** @param {number[]} vector @param {number} angle */
+const turn = ([x, y], angle) => [x * Math.cos(angle) - y * Math.sin(angle), x * Math.sin(angle) + y * Math.cos(angle)];
