@@ -10,6 +10,7 @@ import json
 import math
 import os
 import platform
+import re
 import signal
 import time
 from collections.abc import Iterable, Sequence
@@ -398,7 +399,10 @@ def hardware(device: torch.device) -> str:
     """The device in words."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"CPU ({platform.machine()}), {torch.get_num_threads()} threads"
+    about = Path("/proc/cpuinfo")  # Linux; elsewhere the machine type has to do
+    names = re.findall(r"model name\s*:\s*(.+)", about.read_text(encoding="utf-8")) if about.exists() else []
+    threads = torch.get_num_threads()
+    return f"{threads} thread{'s' if threads > 1 else ''} of a CPU ({names[0] if names else platform.machine()})"
 
 
 def parser() -> argparse.ArgumentParser:
