@@ -54,7 +54,15 @@ class Limits:
 
 @dataclass(eq=False)
 class Entry:
-    """One run, and how much of it has been shown."""
+    """One run, and how much of it has been shown.
+
+    Attributes:
+        planned: bytes that the run will hold at its end.
+        focus: the head whose exact rows travel with the frames.
+        retired: replaced by a newer run of the same session; nobody should show it any more.
+        over: the last frame was made.
+        cost: processor seconds that the last look took.
+    """
 
     run: Any
     session: str
@@ -64,6 +72,7 @@ class Entry:
     focus: frames.Focus = field(default_factory=lambda: frames.Focus(0, 0))
     retired: bool = False
     over: bool = False
+    cost: float = 0.0
     _cursor: frames.Cursor = field(default_factory=frames.Cursor)
     _log: deque[tuple[int, str]] = field(default_factory=deque)
     _logged: int = 0
@@ -87,11 +96,14 @@ class Entry:
         """JSON of everything since the last call, None when there is nothing new; the last one is of kind `end`."""
         with self._looking:
             self.touch()
+            started = time.thread_time()
             finished = self.run.finished  # asked first: what happens after this line belongs to the next frame
             made = self._next()
             if made is None and finished and not self.over:
                 made, self.over = frames.end(self.run, self._cursor), True
-            return None if made is None else self._remember(made)
+            text = None if made is None else self._remember(made)
+            self.cost = time.thread_time() - started
+            return text
 
     def _next(self) -> dict[str, Any] | None:
         run, cursor = self.run, self._cursor

@@ -9,7 +9,15 @@ from anyio.to_thread import run_sync
 
 from playground.sessions import Entry
 
-FRAMES_PER_SECOND = 30
+MOST_OFTEN, LEAST_OFTEN = 1 / 30, 1 / 12
+"""Seconds between two looks: eyes need no more, and less would no longer look alive."""
+SHARE = 0.08
+"""Part of one processor's time that making frames may take; what looking costs, decoding loses."""
+
+
+def pause(cost: float) -> float:
+    """Seconds from one look to the next when making a frame took `cost` seconds of processor time."""
+    return min(max(cost / SHARE, MOST_OFTEN), LEAST_OFTEN)
 
 
 async def watch(entry: Entry) -> AsyncIterator[str]:
@@ -21,7 +29,7 @@ async def watch(entry: Entry) -> AsyncIterator[str]:
             frame = await run_sync(entry.frame)
             if frame is not None:
                 yield frame
-            due = max(due + 1 / FRAMES_PER_SECOND, loop.time())
+            due = max(due + pause(entry.cost), loop.time())
             await asyncio.sleep(due - loop.time())
     finally:
         abandon(entry)
@@ -39,7 +47,7 @@ async def changes(entry: Entry) -> AsyncIterator[int]:
                 seen = made
             if finished:
                 return
-            await asyncio.sleep(1 / FRAMES_PER_SECOND)
+            await asyncio.sleep(MOST_OFTEN)
     finally:
         abandon(entry)
 
