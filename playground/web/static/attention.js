@@ -11,6 +11,7 @@ import { picker } from "./picker.js";
 const EMPTY =
   "Every head of every layer will show here as a tile: which earlier tokens each token reads from. Choose one to see it in full.";
 const ABOVE = 16; // labels above the map, as high as those of the mosaic
+const NARROW = 420; // px: below it the map stands under the mosaic
 const KIND_ROWS = 128; // rows that judge a head
 
 export class AttentionPanel {
@@ -143,7 +144,7 @@ export class AttentionPanel {
     const boxes = this.arrange(surface.width, surface.height, heads);
     this.boxes = boxes;
     this.mosaic.paint(boxes.mosaic, store, palette, surface.ratio);
-    this.map.paint(boxes.map, view.headData, palette, surface.ratio);
+    this.map.paint(boxes.map, this.mapPicture(view, heads), palette, surface.ratio);
     const pen = surface.begin("base");
     this.mosaic.draw(pen, boxes.mosaic, surface.ratio);
     drawMosaicFrame(pen, boxes.mosaic, heads, palette, view);
@@ -154,11 +155,18 @@ export class AttentionPanel {
     this.record(view);
   }
 
+  /** The head's own map; until it is here, its tile of the mosaic. @param {import('./live.js').View} view @param {number[]} heads */
+  mapPicture({ headData, store, layer, head }, heads) {
+    if (headData) return { map: headData.map, plane: 0 };
+    const before = heads.slice(0, layer).reduce((sum, count) => sum + count, 0);
+    return { map: /** @type {import('./growing.js').PooledMaps} */ (store.tiles), plane: before + head };
+  }
+
   /** What the tiles are, where there is room below them. @param {CanvasRenderingContext2D} pen @param {import('./mosaic.js').MosaicBox} box @param {number} height */
   caption(pen, box, height) {
     const { palette, store } = this.app;
     const y = box.y + box.cell * box.layers + 10;
-    if (y + 22 > height) return;
+    if (y + 22 > height || this.panel.surface.width < NARROW) return;
     const bin = store.tiles?.bin ?? 1;
     pen.textAlign = "left";
     pen.font = palette.font(10);
@@ -169,7 +177,7 @@ export class AttentionPanel {
 
   /** Mosaic at the left, map and arcs at the right; one above the other where it is narrow. @param {number} width @param {number} height @param {number[]} heads */
   arrange(width, height, heads) {
-    const narrow = width < 420;
+    const narrow = width < NARROW;
     const above = narrow ? Math.floor(height * 0.42) : 0;
     const tall = height - above - ARCS - KEYS - ABOVE - 6;
     const wanted = Math.min(tall, width * 0.5 - GUTTER);

@@ -18,23 +18,22 @@ export class FocusMap {
   }
 
   /**
-   * @param {MapBox} box @param {import('./head_book.js').Head|null} head
+   * @param {MapBox} box @param {{map: import('./growing.js').PooledMaps, plane: number}} picture
    * @param {import('./palette.js').Palette} palette @param {number} ratio
    */
-  paint(box, head, palette, ratio) {
+  paint(box, { map, plane }, palette, ratio) {
     const side = Math.max(1, Math.round(box.size * ratio));
-    const version = head ? `${head.layer}.${head.head}.${head.map.version}.${head.rows}` : "";
-    const key = [version, box.extent, side, palette.version].join();
+    const key = [map.id, map.version, plane, box.extent, side, palette.version].join();
     if (key === this.key) return;
     this.key = key;
     this.bitmap.resize(side, side);
     this.bitmap.pixels.fill(palette.maskPixel);
-    if (head) this.fill(head.map, coverage(side, box.extent / head.map.bin), palette.lut);
+    this.fill(map, plane * map.limit ** 2, coverage(side, box.extent / map.bin), palette.lut);
     this.bitmap.flush();
   }
 
-  /** @param {import('./growing.js').PooledMaps} map @param {{first: Int32Array, end: Int32Array}} cover @param {Uint32Array} lut */
-  fill(map, cover, lut) {
+  /** @param {import('./growing.js').PooledMaps} map @param {number} base @param {{first: Int32Array, end: Int32Array}} cover @param {Uint32Array} lut */
+  fill(map, base, cover, lut) {
     const { limit, data } = map;
     const { width, pixels } = this.bitmap;
     const rows = Math.ceil(map.rows / map.bin);
@@ -45,7 +44,7 @@ export class FocusMap {
         let best = 0;
         for (let r = cover.first[y]; r < cover.end[y] && r < limit; r++) {
           for (let c = cover.first[x]; c < cover.end[x] && c < limit; c++) {
-            if (data[r * limit + c] > best) best = data[r * limit + c];
+            if (data[base + r * limit + c] > best) best = data[base + r * limit + c];
           }
         }
         pixels[y * width + x] = lut[best];
@@ -134,7 +133,9 @@ function drawKeyTicks(pen, box, palette) {
   pen.textAlign = "center";
   pen.font = palette.font(10);
   pen.fillStyle = palette.colors.muted;
-  for (let key = 0; key < box.extent; key += every) pen.fillText(String(key), box.x + along(box, key), box.y - 8);
+  for (let key = 0; along(box, key) < box.size - 8; key += every) {
+    pen.fillText(String(key), box.x + along(box, key), box.y - 8);
+  }
 }
 
 /** Round steps for ticks: 1, 2, 5, 10 ... at least `least`. @param {number} least */

@@ -9,6 +9,7 @@ export function percent(p) {
   if (!Number.isFinite(p)) return "–";
   const x = p * 100;
   if (p > 0 && x < 0.01) return `<0.01${SPACE}%`;
+  if (p < 1 && x >= 99.95) return `>99.9${SPACE}%`;
   const digits = x >= 99.95 ? 0 : x >= 10 ? 1 : 2;
   return `${x === 0 ? "0" : x.toFixed(digits)}${SPACE}%`;
 }

@@ -39,9 +39,12 @@ export class Rows {
  * Square maps of 8-bit cells, max-pooled: when the rows outgrow `limit` cells, neighbours merge
  * (a bin is a power of two), and the largest value wins so that thin diagonals stay visible.
  */
+let made = 0;
+
 export class PooledMaps {
   /** @param {number} planes @param {number} limit cells a side */
   constructor(planes, limit) {
+    this.id = ++made;
     this.planes = planes;
     this.limit = limit;
     this.bin = 1;

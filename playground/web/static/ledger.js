@@ -6,7 +6,7 @@ import { count, percent, visible } from "./format.js";
 export const ROW = 18;
 const NAME = 84;
 const NUMBER = 58;
-const LEAST_BAR = 72;
+const LEAST_BAR = 56;
 
 /** @typedef {{bar: number, barWidth: number, number: number, stages: number, step: number}} Columns  stages 0: no room for cells */
 

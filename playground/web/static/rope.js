@@ -9,7 +9,7 @@ import { decompose, scoreScale, turning } from "./rope_math.js";
 const EMPTY =
   "Dials will show here how rotary embedding turns each pair of q and k by its position, and which pairs make an attention score.";
 const SIDE = 148; // width of the column with the large dial
-const BARS = 72;
+const FACT = 15; // px a line
 const AXIS = 34;
 const TURNING = 2400; // ms
 
@@ -104,12 +104,19 @@ export class RopePanel {
       this.parts = decompose(view.headData, view.row, view.key, table, scoreScale(begin.model, view.layer));
     }
     setText(this.keyLabel, view.key === null ? "" : `key ${view.key} ${quote(view.store.tokens[view.key].text)}`);
-    if (!this.parts) return this.panel.say("Fetching the queries and keys of this head.");
+    if (!this.parts) return this.wait(view);
     this.panel.reveal();
     this.panel.describe(this.summary(view, this.parts));
     this.record(view, this.parts, "");
     if (this.panel.tabular) return this.panel.fillTable(this.table(view, this.parts));
     if (this.panel.surface.visible) this.picture(view, this.parts);
+  }
+
+  /** The last picture stays until the new numbers are here: a flash of words would be harder to follow. @param {import('./live.js').View} view */
+  wait(view) {
+    const sentence = "Fetching the queries and keys of this head.";
+    if (this.app.drawn.rope.run === view.store.run && this.boxes) this.panel.describe(sentence);
+    else this.panel.say(sentence);
   }
 
   /** A model or a layer without rotation. @param {import('./live.js').View} view */
@@ -143,9 +150,7 @@ export class RopePanel {
     const pen = surface.begin("base");
     boxes.dials.forEach((at, i) => drawDial(pen, at, pairs[i], longest, palette, i === chosen));
     this.dialLabels(pen, boxes.dials, chosen);
-    const radius = Math.min(SIDE / 2 - 14, 54, (surface.height - BARS - 122) / 2);
-    drawBigDial(pen, { x: SIDE / 2 - 8, y: radius + 4, r: radius }, pairs[chosen], longest, palette);
-    this.facts(pen, parts.pairs[chosen], view, radius * 2 + 18);
+    this.side(pen, pairs[chosen], longest, view, boxes.bars.y - 12);
     drawShares(pen, boxes.bars, parts, chosen, palette);
     this.barLabels(pen, boxes.bars, parts);
     this.boxes = boxes;
@@ -154,7 +159,8 @@ export class RopePanel {
   /** @param {number} width @param {number} height @param {import('./rope_math.js').Decomposition} parts */
   arrange(width, height, parts) {
     const n = parts.pairs.length;
-    const bars = { x: AXIS, y: height - BARS - 15, width: width - AXIS - 2, height: BARS };
+    const tall = Math.max(40, Math.min(height * 0.27, 110));
+    const bars = { x: AXIS, y: height - tall - 15, width: width - AXIS - 2, height: tall };
     const room = { width: width - SIDE, height: bars.y - 14 };
     const { columns, cell, stepX, stepY } = grid(room.width, room.height, n);
     const r = Math.max(4, Math.min(cell / 2 - 3, 34));
@@ -178,8 +184,15 @@ export class RopePanel {
     });
   }
 
-  /** The chosen pair in words. @param {CanvasRenderingContext2D} pen @param {import('./rope_math.js').Pair} pair @param {import('./live.js').View} view @param {number} top */
-  facts(pen, pair, view, top) {
+  /** The chosen pair large, and in as many words as fit. @param {CanvasRenderingContext2D} pen @param {import('./rope_math.js').Pair} pair @param {{q: number, k: number}} longest @param {import('./live.js').View} view @param {number} height */
+  side(pen, pair, longest, view, height) {
+    const radius = Math.max(24, Math.min(SIDE / 2 - 14, 54, (height - 5 * FACT - 12) / 2));
+    drawBigDial(pen, { x: SIDE / 2 - 8, y: radius + 2, r: radius }, pair, longest, this.app.palette);
+    this.facts(pen, pair, view, radius * 2 + 12, height);
+  }
+
+  /** The chosen pair in words. @param {CanvasRenderingContext2D} pen @param {import('./rope_math.js').Pair} pair @param {import('./live.js').View} view @param {number} top @param {number} bottom */
+  facts(pen, pair, view, top, bottom) {
     const { palette } = this.app;
     const facts = pairFacts(pair, view.row, view.key ?? 0);
     /** @type {[string, string, number][]} */
@@ -191,10 +204,10 @@ export class RopePanel {
       ["faint: before rotation", palette.colors.muted, 400],
     ];
     pen.textAlign = "left";
-    lines.forEach(([text, color, weight], i) => {
+    lines.slice(0, Math.floor((bottom - top) / FACT)).forEach(([text, color, weight], i) => {
       pen.fillStyle = color;
       pen.font = palette.font(11, weight);
-      pen.fillText(text, 0, top + 6 + i * 15);
+      pen.fillText(text, 0, top + 6 + i * FACT);
     });
   }
 
