@@ -10,6 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from models import CheckpointError, DecoderConfig, DecoderForCausalLM, load, shipped
 from models.data import train_tokenizer
+from models.evaluation import score
 
 SMALL = {"vocab_size": 270, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
 MAKERS = {
@@ -186,5 +187,19 @@ def test_a_device_or_dtype_that_cannot_be_used(checkpoint: Path) -> None:
     assert "dtype 'int8' is not one of" in refusal(checkpoint, dtype="int8")
 
 
-def test_the_storyteller_is_shipped() -> None:
+def test_the_storyteller_is_shipped_and_tells_stories() -> None:
     assert shipped() == ("storyteller",)
+    loaded = load(device="cpu")
+    card, tokenizer = loaded.card, loaded.tokenizer
+    assert (card.name, card.position_scheme) == ("storyteller", "rotary (RoPE), theta 10000")
+    assert card.num_hidden_layers >= 6
+    assert card.num_attention_heads >= 6 > card.num_key_value_heads
+    assert card.context_length >= 512
+    assert 5e6 <= card.parameters <= 15e6
+    assert "bits per byte" in card.readme
+    assert card.loss_curve["train"]["loss"][0] > 8 > 3 > card.loss_curve["train"]["loss"][-1]
+    story = "Once upon a time, there was a little girl named Lily. She loved to play outside in the sun."
+    assert score(loaded.model, tokenizer, [story], 512).bits_per_byte < 0.6
+    ids = tokenizer("Once upon a time", return_tensors="pt")
+    text = tokenizer.decode(loaded.model.generate(**ids, max_new_tokens=8, do_sample=False)[0])
+    assert text.startswith("Once upon a time, there was a")
