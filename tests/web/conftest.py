@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 import pytest
@@ -18,10 +19,18 @@ from tests.tiny_model import TinyLoaded, tiny_loaded
 if TYPE_CHECKING:
     from playground.server import Server
 
+T = TypeVar("T")
+
 
 @pytest.fixture(scope="session")
 def loaded() -> TinyLoaded:
     return tiny_loaded()
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Its result, from a loop in a thread of its own: with a browser open, this thread has a loop running already."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ def served(loaded: TinyLoaded) -> Iterator[Served]:
     async def made() -> Server:
         return make_server(loaded, settings, started)  # type: ignore[arg-type]
 
-    server = asyncio.run(made())  # with no loop running, Gradio would make one for each lock and leave it open
+    server = run_async(made())  # with no loop running, Gradio would make one for each lock and leave it open
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     assert ready.wait(60)

@@ -11,6 +11,7 @@ from playground import Decoding
 from playground.sessions import Entry, Store, Worker
 from playground.web.watching import LEAST_OFTEN, MOST_OFTEN, SHARE, changes, pause, watch
 from tests.tiny_model import TinyLoaded
+from tests.web.conftest import run_async
 
 
 def begin(loaded: TinyLoaded, tokens: int = 50) -> tuple[Store, Worker, Entry]:
@@ -32,7 +33,7 @@ def test_watching_ends_with_the_run(loaded: TinyLoaded) -> None:
         return [frame async for frame in watch(entry)]
 
     worker.start()
-    kinds = [json.loads(frame)["kind"] for frame in asyncio.run(all_frames())]
+    kinds = [json.loads(frame)["kind"] for frame in run_async(all_frames())]
     store.close()
     worker.join(10)
     assert [kinds[0], kinds[-1]] == ["begin", "end"]
@@ -48,7 +49,7 @@ def test_whoever_goes_away_ends_the_run(loaded: TinyLoaded, look: object) -> Non
         await anext(looking)
         await looking.aclose()
 
-    asyncio.run(first_only())
+    run_async(first_only())
     assert entry.run.state == "stopped"
 
 
@@ -61,7 +62,7 @@ def test_watching_a_replaced_run_ends_silently(loaded: TinyLoaded) -> None:
         store.start("a", loaded, "Hello", Decoding(max_new_tokens=5))
         return [frame async for frame in looking]
 
-    assert asyncio.run(replaced()) == []
+    assert run_async(replaced()) == []
 
 
 def test_a_cancelled_task_ends_the_run(loaded: TinyLoaded) -> None:
@@ -79,5 +80,5 @@ def test_a_cancelled_task_ends_the_run(loaded: TinyLoaded) -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    asyncio.run(cancelled())
+    run_async(cancelled())
     assert entry.run.state == "stopped"
