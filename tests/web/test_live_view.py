@@ -208,9 +208,25 @@ def test_keys_move_the_selection_but_not_while_something_is_typed(live: LivePage
     for key, expected in (("ArrowLeft", end - 1), ("Home", 0), ("ArrowRight", 1), ("End", end)):
         live.page.keyboard.press(key)
         assert live.get("() => app.selection.position") == expected
+    live.get("() => app.selection.set({ key: 5 })")
+    live.settled()
+    live.page.keyboard.press(",")
+    assert live.get("() => app.selection.key") == 4
     live.page.get_by_label("Layer").focus()
     live.page.keyboard.press("ArrowLeft")
     assert live.get("() => app.selection.position") == end
+
+
+def test_the_hands_of_rope_end_where_the_rotated_vectors_point(live: LivePage) -> None:
+    script = """async () => {
+      const { turning } = await import("/static/rope_math.js");
+      const { row, key } = app.view;
+      return app.panels[1].parts.pairs.map((pair) => [pair, turning(pair, row, key, 1), turning(pair, row, key, 0)]);
+    }"""
+    for pair, end, start in live.get(script):
+        for which in ("q", "k"):
+            assert end[which] == pytest.approx(pair[which], abs=1e-4)
+            assert start[which] == pytest.approx(pair[f"{which}Before"])
 
 
 def test_the_selection_follows_until_the_user_picks(browser: Any, tape: Tape) -> None:

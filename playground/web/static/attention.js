@@ -29,6 +29,9 @@ export class AttentionPanel {
     this.layer = picker("Layer", (layer) => app.selection.set({ layer }));
     this.head = picker("Head", (head) => app.selection.set({ head }));
     this.badge = el("span.lv-badge", { tabindex: 0 });
+    const about = () => this.kind && app.tip.show(belowOf(this.badge), kindHelp(this.kind));
+    for (const event of ["pointerenter", "focus"]) this.badge.addEventListener(event, about);
+    for (const event of ["pointerleave", "blur"]) this.badge.addEventListener(event, () => app.tip.hide());
     this.panel.controls.append(this.layer.root, this.head.root, this.badge);
     this.listen();
   }
@@ -204,7 +207,6 @@ export class AttentionPanel {
     }
     setText(this.badge, this.kind ? `${this.kind.name} · derived` : "");
     this.badge.hidden = !this.kind;
-    if (this.kind) this.badge.title = kindHelp(this.kind);
   }
 
   /** @param {import('./live.js').View} view */
@@ -262,10 +264,19 @@ export class AttentionPanel {
   }
 }
 
-/** @param {typeof KINDS[0]} kind */
+/** What the name means, and that we made it up. @param {typeof KINDS[0]} kind @returns {string[]} */
 function kindHelp(kind) {
-  const rules = KINDS.map((k) => `${k.name}: ${k.means}`).join("\n");
-  return `“${kind.name}” is derived by us from this head's map (mean over its latest rows), not told by the model.\nFirst rule that holds:\n${rules}`;
+  return [
+    `${kind.name}: ${kind.means}`,
+    "Derived by us from this head's map (mean over its latest rows), not told by the model. The first rule that holds:",
+    ...KINDS.map((k) => `${k.name}: ${k.means}`),
+  ];
+}
+
+/** A place for the tooltip of an element. @param {HTMLElement} node */
+function belowOf(node) {
+  const box = node.getBoundingClientRect();
+  return { clientX: box.left - 14, clientY: box.bottom - 8 };
 }
 
 /** Rank of each entry, the largest first. @param {Float32Array} values */

@@ -19,6 +19,9 @@ import { Tooltip } from "./tooltip.js";
 
 const REST = 60; // ms without movement before the server is asked about what lies under the pointer
 
+const KEYS =
+  "Left and right move the step, up and down the layer, shift with up and down the head, comma and period the key.";
+
 /**
  * What the panels draw: the selection and everything known about it, taken once a screen frame.
  * @typedef {{
@@ -41,6 +44,7 @@ export class App {
     this.settings = null;
     this.hooks = {
       redraw: (/** @type {string} */ id) => this.invalidate(id),
+      draw: (/** @type {string} */ id) => this.panels.find(({ panel }) => panel.id === id)?.draw(this.view),
       enlarge: (/** @type {string} */ id) => void this.dialog.open(id),
     };
     /** What was last drawn, from which values: for tests. @type {Record<string, any>} */
@@ -58,6 +62,9 @@ export class App {
     const grid = el("div.lv-panels", {}, ...this.panels.map(({ panel }) => panel.root));
     this.root.replaceChildren(this.tokens.root, this.status.root, grid, this.dialog.root, this.tip.node);
     this.root.tabIndex = 0;
+    this.root.setAttribute("role", "group");
+    this.root.setAttribute("aria-label", "Live view");
+    this.root.setAttribute("aria-description", KEYS);
     this.root.addEventListener("keydown", (event) => this.onKey(event));
     document.addEventListener("playground:settings", (event) => this.whatIf(/** @type {CustomEvent} */ (event).detail));
     document.fonts?.ready.then(() => this.invalidate());
@@ -69,7 +76,7 @@ export class App {
   onKey(event) {
     const target = /** @type {HTMLElement} */ (event.target);
     if (target.closest("input, select, textarea, [contenteditable], .lv-table")) return;
-    if (this.selection.handleKey(event)) event.preventDefault();
+    if (this.selection.handleKey(event, this.view.key)) event.preventDefault();
   }
 
   /** Other settings for the shown step; null goes back to what happened. @param {Partial<import('./types.js').Settings>|null} settings */

@@ -7,11 +7,12 @@ import { renderTable } from "./tables.js";
 
 export class Panel {
   /**
-   * @param {{name: string, id: string, empty: string, redraw: (id: string) => void, enlarge: (id: string) => void}} options
+   * @param {{name: string, id: string, empty: string, redraw: (id: string) => void, draw: (id: string) => void, enlarge: (id: string) => void}} options
    */
-  constructor({ name, id, empty, redraw, enlarge }) {
+  constructor({ name, id, empty, redraw, draw, enlarge }) {
     this.id = id;
     this.redraw = () => redraw(id);
+    this.draw = () => draw(id);
     this.tabular = false;
     this.controls = el("div.lv-controls");
     this.tableButton = el(
@@ -48,10 +49,11 @@ export class Panel {
     this.blank();
   }
 
+  /** The table stands there when the click is over: whoever asked for it may go on reading at once. */
   toggleTable() {
     this.tabular = !this.tabular;
     this.tableButton.setAttribute("aria-pressed", String(this.tabular));
-    this.redraw();
+    this.draw();
   }
 
   /** Before the first run: what will stand here. */

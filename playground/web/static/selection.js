@@ -79,9 +79,14 @@ export class Selection {
     this.set({ head: Math.max(0, Math.min(heads - 1, this.head + by)) });
   }
 
-  /** @param {KeyboardEvent} event @returns {boolean} whether the key was ours */
-  handleKey(event) {
-    const act = keyAction(event, this);
+  /** The next or previous key, starting from the one shown. @param {number} by @param {number|null} shown */
+  moveKey(by, shown) {
+    if (shown !== null) this.set({ key: Math.max(0, Math.min(this.row, shown + by)) });
+  }
+
+  /** @param {KeyboardEvent} event @param {number|null} shownKey @returns {boolean} whether the key was ours */
+  handleKey(event, shownKey) {
+    const act = keyAction(event, this, shownKey);
     if (act) act();
     return act !== null;
   }
@@ -94,8 +99,8 @@ export class Selection {
   }
 }
 
-/** @param {KeyboardEvent} event @param {Selection} s @returns {(() => void)|null} */
-function keyAction(event, s) {
+/** @param {KeyboardEvent} event @param {Selection} s @param {number|null} shownKey @returns {(() => void)|null} */
+function keyAction(event, s, shownKey) {
   if (event.altKey || event.ctrlKey || event.metaKey) return null;
   /** @type {Record<string, () => void>} */
   const actions = {
@@ -107,6 +112,8 @@ function keyAction(event, s) {
     ArrowDown: () => (event.shiftKey ? s.moveHead(1) : s.moveLayer(1)),
     "[": () => s.moveHead(-1),
     "]": () => s.moveHead(1),
+    ",": () => s.moveKey(-1, shownKey),
+    ".": () => s.moveKey(1, shownKey),
   };
   return actions[event.key] || null;
 }
