@@ -71,7 +71,12 @@ export function recut(step, settings, context, logits, vocabulary) {
   const indexOf = (/** @type {number} */ id) => (ids ? place.get(id) : id);
   const seen = context.map(indexOf).filter((i) => i !== undefined);
   const stages = describe(applyStages(raw, settings, /** @type {number[]} */ (seen)));
-  const known = whole ? 1 : Math.min(1, raw.reduce((sum, x) => sum + Math.exp(x - step.lse), 0)); // prettier-ignore
+  const known = whole
+    ? 1
+    : Math.min(
+        1,
+        raw.reduce((sum, x) => sum + Math.exp(x - step.lse), 0),
+      );
   const index = choose(stages[stages.length - 1].probabilities, step, settings);
   const chosen = ids ? ids[index] : index;
   if (settings.temperature === 0) stages.push(taken(stages[0].probabilities, index));

@@ -49,7 +49,7 @@ export class StatusRow {
     setText(this.rate, rateText(store.clock));
     setText(this.first, store.clock ? `first token ${seconds(store.clock.first_token)}` : "");
     setText(this.device, store.begin ? `${store.begin.model.device} · ${store.begin.model.dtype}` : "");
-    setText(this.note, store.note || (store.state === "error" ? store.reason : ""));
+    setText(this.note, store.lost || store.note || (store.state === "error" ? store.reason : ""));
     setText(this.readout, selection.describe());
     this.follow.hidden = selection.follow || store.finished || store.state === "idle";
   }

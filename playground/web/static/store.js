@@ -27,7 +27,8 @@ class RunState {
   run = "";
   state = "idle";
   reason = "";
-  note = "";
+  lost = ""; // said until the run is over: something will stay missing
+  note = ""; // why the last question was not answered
   /** @type {import('./types.js').Begin|null} */
   begin = null;
   /** @type {import('./types.js').Token[]} */
@@ -157,7 +158,7 @@ export class Store extends RunState {
     this.tries++;
     if (this.tries < BACKFILL_TRIES) return;
     const upto = Math.min(...this.early.keys());
-    this.note = `${upto - this.next} update${upto - this.next > 1 ? "s" : ""} got lost on the way; some steps have holes.`;
+    this.lost = `${upto - this.next} update${upto - this.next > 1 ? "s" : ""} got lost on the way; some steps have holes.`;
     this.next = upto;
     this.tries = 0;
     this.drain();
@@ -254,7 +255,10 @@ export class Store extends RunState {
   async call(name, request) {
     try {
       const answer = await this.server[name](request);
-      if (answer && !answer.error) return answer;
+      if (answer && !answer.error) {
+        this.note = "";
+        return answer;
+      }
       this.note = answer?.error || "";
     } catch {
       this.note = "The server did not answer; what you see may be incomplete.";
