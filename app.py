@@ -32,6 +32,13 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def level(text: str) -> str:
+    """A log level; defaults from the environment come here too, which `choices` would let pass."""
+    if text not in LOG_LEVELS:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(LOG_LEVELS)}")
+    return text
+
+
 def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     """All options; what the environment sets becomes the default."""
     made = argparse.ArgumentParser("app.py", description="Watch a decoder-only language model while it writes.")
@@ -59,7 +66,7 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     option("--root-path", "", "path below which a proxy publishes the app, such as /playground")
     ancestors = "'self' https://huggingface.co https://*.hf.space" if in_space else "'self'"
     option("--frame-ancestors", ancestors, "sites that may show the page in a frame")
-    option("--log-level", "info", "how much the server tells", choices=LOG_LEVELS)
+    option("--log-level", "info", f"how much the server tells: {', '.join(LOG_LEVELS)}", type=level)
     return made
 
 

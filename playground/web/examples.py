@@ -15,17 +15,17 @@ class Example(NamedTuple):
 
 EXAMPLES = (
     Example(
-        "A little dragon",
+        "A dragon",
         "Once upon a time, there was a little dragon who",
         "A story from its first words: watch the distribution widen and narrow.",
     ),
     Example(
-        "Who has the ball?",
+        "Whose kite?",
         "Tom had a red ball. Mia had a blue kite. Tom gave Mia his",
         "Names and things come back: look for heads that point at them.",
     ),
     Example(
-        "Say it again",
+        "Repetition",
         "The cat saw a green frog. The cat saw a green",
         "A sentence repeats: look for heads whose stripes run parallel to the diagonal.",
     ),

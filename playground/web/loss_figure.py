@@ -7,7 +7,10 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-# Gradio draws this figure on either ground and cannot be told which: these read well on both.
+FONT = "-apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif"
+
+# Gradio draws this figure on either ground and cannot be told which: these can be seen on both, and app.css gives the
+# words the ink of the theme.
 INK, GRID, TRAINED = "#85828f", "rgba(133, 130, 143, 0.25)", "#85828f"
 CHECKED = ("#c2127d", "#0072b2", "#009e73", "#d55e00", "#6553ba")
 
@@ -23,7 +26,7 @@ def loss_figure(record: Mapping[str, Any]) -> go.Figure:
     named = [("training batches", record.get("train") or {}, TRAINED, "lines")]
     checked = sorted((record.get("validation") or {}).items())
     named += [
-        (f"{name}, held out", found, CHECKED[i % len(CHECKED)], "lines+markers")
+        (f"{name.replace('_', ' ')}, held out", found, CHECKED[i % len(CHECKED)], "lines+markers")
         for i, (name, found) in enumerate(checked)
     ]
     unit = record.get("unit", "nats per token")
@@ -48,11 +51,11 @@ def _styled(figure: go.Figure, unit: str) -> go.Figure:
     figure.update_layout(
         template="none",
         title={"text": "Loss while it was trained", "font": {"size": 14}, "x": 0, "xref": "paper"},
-        font={"family": "system-ui, sans-serif", "size": 12, "color": INK},
+        font={"family": FONT, "size": 12, "color": INK},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        margin={"l": 48, "r": 16, "t": 48, "b": 48},
-        legend={"orientation": "h", "y": -0.2},
+        margin={"l": 48, "r": 16, "t": 40, "b": 48},
+        legend={"x": 1, "xanchor": "right", "y": 1, "yanchor": "top", "bgcolor": "rgba(0,0,0,0)", "font": {"size": 11}},
         height=360,
     )
     return figure
