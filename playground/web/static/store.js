@@ -28,7 +28,8 @@ class RunState {
   state = "idle";
   reason = "";
   lost = ""; // said until the run is over: something will stay missing
-  note = ""; // why the last question was not answered
+  note = ""; // why a question was not answered; forgotten when the next one of its kind is
+  failed = "";
   /** @type {import('./types.js').Begin|null} */
   begin = null;
   /** @type {import('./types.js').Token[]} */
@@ -256,13 +257,14 @@ export class Store extends RunState {
     try {
       const answer = await this.server[name](request);
       if (answer && !answer.error) {
-        this.note = "";
+        if (this.failed === name) this.note = "";
         return answer;
       }
       this.note = answer?.error || "";
     } catch {
       this.note = "The server did not answer; what you see may be incomplete.";
     }
+    this.failed = name;
     return null;
   }
 
