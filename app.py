@@ -11,6 +11,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+# Read when torch loads its threads, so set before: those that wait must sleep, not spin. Beside a browser that draws on
+# the same cores spinning makes decoding ten times slower.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 from playground.sessions import MIB, Limits
 
 PREFIX = "PLAYGROUND_"

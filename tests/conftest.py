@@ -14,6 +14,7 @@ from typing import Any
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as in app.py
 
 import pytest
 import torch
