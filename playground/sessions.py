@@ -59,7 +59,8 @@ class Entry:
     Attributes:
         planned: bytes that the run will hold at its end.
         focus: the head whose exact rows travel with the frames.
-        retired: replaced by a newer run of the same session; nobody should show it any more.
+        settled: the worker has let go of the run; until then a step that was under way may still be added.
+        retired: forgotten, or replaced by a newer run of its session; nobody should show it any more.
         over: the last frame was made.
         cost: processor seconds that the last look took.
     """
@@ -70,6 +71,7 @@ class Entry:
     limits: Limits
     clock: Callable[[], float]
     focus: frames.Focus = field(default_factory=lambda: frames.Focus(0, 0))
+    settled: bool = False
     retired: bool = False
     over: bool = False
     cost: float = 0.0
@@ -97,7 +99,7 @@ class Entry:
         with self._looking:
             self.touch()
             started = time.thread_time()
-            finished = self.run.finished  # asked first: what happens after this line belongs to the next frame
+            finished = self.settled  # asked first: what happens after this line belongs to the next frame
             made = self._next()
             if made is None and finished and not self.over:
                 made, self.over = frames.end(self.run, self._cursor), True
@@ -217,13 +219,14 @@ class Store:
         with self._changed:
             if entry in self._active:
                 self._active.remove(entry)
+            entry.settled = True
             self._changed.notify_all()
 
     def sweep(self) -> None:
         """Forget finished runs that nobody has looked at for long."""
         oldest = self.clock() - self.limits.idle_seconds
         with self._changed:
-            for entry in [e for e in self._entries.values() if e.run.finished and e.touched < oldest]:
+            for entry in [e for e in self._entries.values() if e.settled and e.touched < oldest]:
                 self._forget(entry)
 
     def wait(self, reached: Callable[[], bool], seconds: float) -> bool:
@@ -261,10 +264,10 @@ class Store:
         if others >= self.limits.active:
             raise RefusedError(f"{others} other runs are under way: try again in a few seconds.")
         for entry in mine:
-            entry.retired = True
             self._forget(entry)
 
     def _forget(self, entry: Entry) -> None:
+        entry.retired = True
         entry.run.stop()
         self._entries.pop(entry.run.id, None)
         if entry in self._active:
@@ -281,7 +284,7 @@ class Store:
         """Forget the longest idle runs until the rest fits into `allowed` bytes; whether it does."""
         mine = [each for each in self._entries.values() if session is None or each.session == session]
         held = sum(entry.nbytes for entry in mine)
-        for entry in sorted((e for e in mine if e.run.finished), key=lambda e: e.touched):
+        for entry in sorted((e for e in mine if e.settled), key=lambda e: e.touched):
             if held <= allowed:
                 break
             held -= entry.nbytes

@@ -40,7 +40,7 @@ async def changes(entry: Entry) -> AsyncIterator[int]:
     seen = 0
     try:
         while not entry.retired:
-            finished, made = entry.run.finished, len(entry.run.steps)
+            finished, made = entry.settled, len(entry.run.steps)
             if made > seen or finished:
                 entry.touch()
                 yield seen

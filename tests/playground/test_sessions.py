@@ -127,6 +127,26 @@ def test_stop_ends_a_run_before_its_next_step_and_keeps_it(loaded: TinyLoaded, c
     assert store.active == 0
 
 
+def test_a_step_under_way_when_stop_is_pressed_is_told_before_the_end(
+    loaded: TinyLoaded, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, worker = make(clock)
+    entry = store.start("a", loaded, "Hello", TEN)
+    work(store, worker, turns=3)
+    told, forward = drain(entry), entry.run._forward
+
+    def stopped_in_the_middle(ids: Any) -> Any:
+        store.stop("a")
+        told.extend(drain(entry))
+        return forward(ids)
+
+    monkeypatch.setattr(entry.run, "_forward", stopped_in_the_middle)
+    work(store, worker)
+    told += drain(entry)
+    assert sum(len(frame.get("steps", [])) for frame in told) == len(entry.run.steps) == 4
+    assert [frame["kind"] for frame in told].index("end") == len(told) - 1
+
+
 def test_a_prompt_that_cannot_fit_is_refused_with_the_length_that_fits(loaded: TinyLoaded, clock: Clock) -> None:
     room = bytes_of(loaded, "x" * 50)
     store, _ = make(clock, session_bytes=room)
