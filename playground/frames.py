@@ -12,7 +12,7 @@ begin    seq 0. `model`: name, architecture, parameters, heads / kv_heads / head
 prefill  `done` of `of` prompt positions are computed.
 steps    What came since the last message: `steps` from index `first`; the rows of attention `rows` {first, count};
          `tiles` of the mosaic; `focus`: rows of the head in focus, or null; `norms`: f32 [layers, 2, count], root mean
-         square of the new K and V vectors; `cache`; `clock`; `texts`: {id: text} of ids not sent before.
+         square of the new K and V vectors; `caches`, one a step; `clock`; `texts`: {id: text} of ids not sent before.
          A step: index, id, text, probability, seconds, rank (0 = most likely in the raw distribution), uniform (null
          when greedy), stages [{name, setting, kept, mass, entropy}], lse (log-sum-exp of the raw logits), ids u32 [N],
          logits f32 [N] raw, probabilities f32 [stages, N] (0 = removed). N: the most likely, and the drawn one.
@@ -135,7 +135,7 @@ def delta(run: Run, cursor: Cursor, focus: Focus) -> Json | None:
         tiles=_tiles(run, start, end),
         focus=_focus_rows(run, focus, start, end) if end - start <= FOCUS_ROWS else None,
         norms=f32(_norms(run, start, end)),
-        cache=_cache(run, last - 1),
+        caches=[_cache(run, index) for index in range(first, last)],
         clock=clock(run),
         texts=_new_texts(run, cursor, steps),
     )

@@ -123,12 +123,13 @@ def test_tiles_have_at_most_48_bins() -> None:
     assert [frames.tile_width(rows) for rows in (1, 48, 49, 96, 97, 1024)] == [1, 1, 2, 2, 4, 32]
 
 
-def test_the_cache_in_the_messages_is_that_of_the_step(run: Run) -> None:
+def test_the_cache_is_told_for_every_step(run: Run) -> None:
     layers = len(run.anatomy.heads)
-    for message in told(run)[1:-1]:
-        size = run.steps[message["first"] + len(message["steps"]) - 1].cache
-        assert (message["cache"]["k"] + message["cache"]["v"]) * layers == size.total
-        assert message["cache"]["positions"] == size.positions
+    told_sizes = [each for message in told(run)[1:-1] for each in message["caches"]]
+    assert len(told_sizes) == len(run.steps)
+    for cache, step in zip(told_sizes, run.steps, strict=True):
+        assert (cache["k"] + cache["v"]) * layers == step.cache.total
+        assert cache["positions"] == step.cache.positions == run.prompt_length + step.index
 
 
 def test_norms_are_the_root_mean_squares_of_the_new_keys_and_values(run: Run) -> None:

@@ -209,7 +209,7 @@ export class Store extends RunState {
     }
     if (frame.focus) this.heads.append(frame.focus);
     if (frame.norms) this.takeNorms(frame.rows.first, frame.rows.count, f32(frame.norms));
-    if (frame.cache) this.takeCache(frame.cache);
+    for (const cache of frame.caches ?? []) this.takeCache(cache);
     if (frame.clock) this.clock = frame.clock;
   }
 
