@@ -50,9 +50,11 @@ export function happened(step, vocabulary) {
 
 /** @param {Candidate[]} candidates @param {import('./types.js').Stage[]} stages @param {number} vocabulary */
 function restOf(candidates, stages, vocabulary) {
-  const mass = stages.map((_, stage) =>
-    Math.max(0, 1 - candidates.reduce((sum, c) => sum + c.probabilities[stage], 0)),
-  );
+  const mass = stages.map(({ kept }, stage) => {
+    const alive = candidates.filter((c) => c.probabilities[stage] > 0);
+    if (kept <= alive.length) return 0; // all that is left has a row: what rounding leaves over is nobody's
+    return Math.max(0, 1 - alive.reduce((sum, c) => sum + c.probabilities[stage], 0));
+  });
   return { count: Math.max(0, vocabulary - candidates.length), mass };
 }
 
