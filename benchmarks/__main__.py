@@ -49,6 +49,10 @@ CASES: dict[str, Case] = {
 }
 
 
+AS_THE_APP = {"watched": {"OMP_WAIT_POLICY": "passive"}}
+"""Environment of cases that measure what happens inside the app, as app.py sets it."""
+
+
 def main() -> None:
     """The parent starts a child for each case; a child prints its rows as one line of JSON."""
     options = parser().parse_args()
@@ -101,7 +105,7 @@ def _in_own_process(setup: Setup, name: str) -> Any:
     told = [f"--{key}={value}" for key, value in asdict(setup).items()]
     command = [sys.executable, "-m", "benchmarks", "--child", name, *told]
     quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | quiet)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | quiet | AS_THE_APP.get(name, {}))
     if done.returncode:
         sys.exit(f"The case {name} failed.")
     return json.loads(done.stdout.splitlines()[-1])

@@ -19,15 +19,31 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def write(rows: Sequence[Row], setup: Setup) -> str:
-    """Write results/<device>-<dtype>.md and .json; returns the Markdown."""
+    """Write results/<device>-<dtype>.md and .json; returns the Markdown. Cases not measured now keep their rows."""
     RESULTS.mkdir(exist_ok=True)
     name = f"{setup.device.split(':')[0]}-{setup.dtype}"
-    where = environment(setup)
+    where, told = environment(setup), RESULTS / f"{name}.json"
+    rows = [*_kept(told, where, {row.case for row in rows}), *rows]
+    told.write_text(
+        json.dumps({"environment": where, "rows": [asdict(row) | {"met": row.met} for row in rows]}, indent=1) + "\n"
+    )
     text = markdown(rows, where)
     (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
-    told = {"environment": where, "rows": [asdict(row) | {"met": row.met} for row in rows]}
-    (RESULTS / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     return text
+
+
+def _kept(told: Path, where: dict[str, Any], measured: set[str]) -> list[Row]:
+    """Rows of earlier runs in the same environment (on any day), without the cases measured now."""
+    if not told.exists():
+        return []
+    before = json.loads(told.read_text())
+    if before["environment"] | {"date": ""} != where | {"date": ""}:
+        return []
+    return [
+        Row(**{name: value for name, value in row.items() if name != "met"})
+        for row in before["rows"]
+        if row["case"] not in measured
+    ]
 
 
 def environment(setup: Setup) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
@@ -73,3 +76,14 @@ def test_the_table_says_value_spread_goal_and_whether_it_was_met() -> None:
     text = report.markdown([row], report.environment(Setup()))
     assert text.startswith("# Benchmarks\n")
     assert text.endswith(report.line(row) + "\n")
+
+
+def test_cases_that_are_not_measured_again_keep_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    first = Row("prefill", "reading", 1.5, 1.4, 1.6)
+    report.write([first, Row("capture", "old", 0.5, 0.5, 0.5)], Setup())
+    text = report.write([Row("capture", "new", 0.9, 0.9, 0.9)], Setup())
+    assert report.line(first) in text
+    assert "| new |" in text
+    assert "| old |" not in text
+    assert "| new |" not in report.write([first], Setup(threads=7))  # measured under other conditions
