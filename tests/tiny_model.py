@@ -2,60 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
-
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from models import Card, Loaded
 
 CONTEXT = 256
 LETTERS = sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
-@dataclass(frozen=True)
-class TinyCard:
-    """The fields of `models.Card`."""
-
-    name: str = "tiny"
-    architecture: str = "LlamaForCausalLM"
-    parameters: int = 1234
-    hidden_size: int = 32
-    num_hidden_layers: int = 2
-    num_attention_heads: int = 4
-    num_key_value_heads: int = 2
-    head_dim: int = 8
-    intermediate_size: int = 64
-    vocab_size: int = len(LETTERS)
-    context_length: int | None = CONTEXT
-    position_scheme: str = "rotary (RoPE), theta 10000"
-    norm: str = "RMSNorm"
-    activation: str = "SwiGLU"
-    tied_head: bool = False
-    dtype: str = "float32"
-    device: str = "cpu"
-    weights_bytes: int = 4936
-    directory: Path | None = None
-    readme: str = "# Tiny\n\nA random model."
-    loss_curve: dict[str, Any] | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+def _card() -> Card:
+    return Card(
+        name="tiny",
+        architecture="LlamaForCausalLM",
+        parameters=1234,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        intermediate_size=64,
+        vocab_size=len(LETTERS),
+        context_length=CONTEXT,
+        position_scheme="rotary (RoPE), theta 10000",
+        norm="RMSNorm",
+        activation="SwiGLU",
+        tied_head=False,
+        dtype="float32",
+        device="cpu",
+        weights_bytes=4936,
+        directory=None,
+        readme="# Tiny\n\nA random model.",
+        loss_curve=None,
+    )
 
 
-@dataclass(frozen=True)
-class TinyLoaded:
-    """The fields of `models.Loaded`."""
-
-    model: Any
-    tokenizer: Any
-    card: TinyCard
-
-
-def tiny_loaded() -> TinyLoaded:
+def tiny_loaded() -> Loaded:
     torch.manual_seed(0)
-    card = TinyCard()
+    card = _card()
     config = LlamaConfig(
         vocab_size=card.vocab_size,
         hidden_size=card.hidden_size,
@@ -72,4 +57,4 @@ def tiny_loaded() -> TinyLoaded:
     letters = Tokenizer(models.BPE({letter: i for i, letter in enumerate(LETTERS)}, []))
     letters.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     letters.decoder = decoders.ByteLevel()
-    return TinyLoaded(model, PreTrainedTokenizerFast(tokenizer_object=letters), card)
+    return Loaded(model, PreTrainedTokenizerFast(tokenizer_object=letters), card)

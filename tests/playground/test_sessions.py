@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from models import Loaded
 from playground import Decoding, engine
 from playground.sessions import Entry, Limits, RefusedError, Store, Worker
-from tests.tiny_model import TinyLoaded, tiny_loaded
+from tests.tiny_model import tiny_loaded
 
 TEN = Decoding(max_new_tokens=10)
 
@@ -26,7 +27,7 @@ class Clock:
 
 
 @pytest.fixture(scope="module")
-def loaded() -> TinyLoaded:
+def loaded() -> Loaded:
     return tiny_loaded()
 
 
@@ -56,11 +57,11 @@ def drain(entry: Entry) -> list[dict[str, Any]]:
     return frames
 
 
-def bytes_of(loaded: TinyLoaded, prompt: str, decoding: Decoding = TEN) -> int:
+def bytes_of(loaded: Loaded, prompt: str, decoding: Decoding = TEN) -> int:
     return engine.plan_bytes(loaded, len(prompt), decoding.max_new_tokens)
 
 
-def test_a_run_is_made_to_its_end_and_told_in_numbered_frames(loaded: TinyLoaded, clock: Clock) -> None:
+def test_a_run_is_made_to_its_end_and_told_in_numbered_frames(loaded: Loaded, clock: Clock) -> None:
     store, worker = make(clock)
     entry = store.start("a", loaded, "Hello", TEN)
     told = drain(entry)
@@ -74,7 +75,7 @@ def test_a_run_is_made_to_its_end_and_told_in_numbered_frames(loaded: TinyLoaded
     assert steps == list(range(10))
 
 
-def test_what_happened_between_two_looks_is_one_frame(loaded: TinyLoaded, clock: Clock) -> None:
+def test_what_happened_between_two_looks_is_one_frame(loaded: Loaded, clock: Clock) -> None:
     store, worker = make(clock)
     entry = store.start("a", loaded, "Hello", TEN)
     assert [frame["kind"] for frame in drain(entry)] == ["begin"]
@@ -85,7 +86,7 @@ def test_what_happened_between_two_looks_is_one_frame(loaded: TinyLoaded, clock:
     assert entry.frame() is None
 
 
-def test_the_prefill_is_shown_as_progress(loaded: TinyLoaded, clock: Clock) -> None:
+def test_the_prefill_is_shown_as_progress(loaded: Loaded, clock: Clock) -> None:
     store, worker = make(clock)
     entry = store.start("a", loaded, "x" * 200, TEN)
     entry.run.chunk = 64
@@ -94,14 +95,14 @@ def test_the_prefill_is_shown_as_progress(loaded: TinyLoaded, clock: Clock) -> N
     assert [(frame["kind"], frame.get("done")) for frame in drain(entry)] == [("prefill", 128)]
 
 
-def test_runs_of_different_sessions_take_turns(loaded: TinyLoaded, clock: Clock) -> None:
+def test_runs_of_different_sessions_take_turns(loaded: Loaded, clock: Clock) -> None:
     store, worker = make(clock)
     first, second = (store.start(name, loaded, "Hello", TEN) for name in "ab")
     work(store, worker, turns=8)
     assert [len(first.run.steps), len(second.run.steps)] == [4, 4]
 
 
-def test_a_new_run_replaces_the_one_under_way_of_the_same_session_only(loaded: TinyLoaded, clock: Clock) -> None:
+def test_a_new_run_replaces_the_one_under_way_of_the_same_session_only(loaded: Loaded, clock: Clock) -> None:
     store, worker = make(clock)
     other = store.start("b", loaded, "Hello", TEN)
     old = store.start("a", loaded, "Hello", TEN)
@@ -114,7 +115,7 @@ def test_a_new_run_replaces_the_one_under_way_of_the_same_session_only(loaded: T
     assert [len(old.run.steps), other.run.state, new.run.state] == [2, "done", "done"]
 
 
-def test_stop_ends_a_run_before_its_next_step_and_keeps_it(loaded: TinyLoaded, clock: Clock) -> None:
+def test_stop_ends_a_run_before_its_next_step_and_keeps_it(loaded: Loaded, clock: Clock) -> None:
     store, worker = make(clock)
     entry = store.start("a", loaded, "Hello", TEN)
     work(store, worker, turns=3)
@@ -128,7 +129,7 @@ def test_stop_ends_a_run_before_its_next_step_and_keeps_it(loaded: TinyLoaded, c
 
 
 def test_a_step_under_way_when_stop_is_pressed_is_told_before_the_end(
-    loaded: TinyLoaded, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    loaded: Loaded, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, worker = make(clock)
     entry = store.start("a", loaded, "Hello", TEN)
@@ -147,7 +148,7 @@ def test_a_step_under_way_when_stop_is_pressed_is_told_before_the_end(
     assert [frame["kind"] for frame in told].index("end") == len(told) - 1
 
 
-def test_a_prompt_that_cannot_fit_is_refused_with_the_length_that_fits(loaded: TinyLoaded, clock: Clock) -> None:
+def test_a_prompt_that_cannot_fit_is_refused_with_the_length_that_fits(loaded: Loaded, clock: Clock) -> None:
     room = bytes_of(loaded, "x" * 50)
     store, _ = make(clock, session_bytes=room)
     with pytest.raises(RefusedError, match=r"the prompt may have up to 50 tokens\.$"):
@@ -155,13 +156,13 @@ def test_a_prompt_that_cannot_fit_is_refused_with_the_length_that_fits(loaded: T
     assert store.start("a", loaded, "x" * 50, TEN).planned == room
 
 
-def test_too_many_new_tokens_for_the_memory_are_refused(loaded: TinyLoaded, clock: Clock) -> None:
+def test_too_many_new_tokens_for_the_memory_are_refused(loaded: Loaded, clock: Clock) -> None:
     store, _ = make(clock, session_bytes=bytes_of(loaded, "x"))
     with pytest.raises(RefusedError, match="ask for fewer than 200 new tokens"):
         store.start("a", loaded, "Hello", Decoding(max_new_tokens=200))
 
 
-def test_a_refusal_leaves_the_run_under_way_alone(loaded: TinyLoaded, clock: Clock) -> None:
+def test_a_refusal_leaves_the_run_under_way_alone(loaded: Loaded, clock: Clock) -> None:
     store, worker = make(clock, session_bytes=bytes_of(loaded, "x" * 20))
     entry = store.start("a", loaded, "Hello", TEN)
     with pytest.raises(RefusedError):
@@ -170,7 +171,7 @@ def test_a_refusal_leaves_the_run_under_way_alone(loaded: TinyLoaded, clock: Clo
     assert entry.run.state == "done"
 
 
-def test_the_longest_idle_runs_of_a_session_make_room(loaded: TinyLoaded, clock: Clock) -> None:
+def test_the_longest_idle_runs_of_a_session_make_room(loaded: Loaded, clock: Clock) -> None:
     store, worker = make(clock, session_bytes=2 * bytes_of(loaded, "Hello") + 100_000)
     kept = []
     for _ in range(12):
@@ -184,7 +185,7 @@ def test_the_longest_idle_runs_of_a_session_make_room(loaded: TinyLoaded, clock:
     assert len(alive) < len(kept)
 
 
-def test_a_run_that_was_looked_at_lately_is_kept_longer(loaded: TinyLoaded, clock: Clock) -> None:
+def test_a_run_that_was_looked_at_lately_is_kept_longer(loaded: Loaded, clock: Clock) -> None:
     one = bytes_of(loaded, "Hello") + 1
     store, worker = make(clock, session_bytes=one, total_bytes=2 * one)
     first, second = (store.start(name, loaded, "Hello", TEN) for name in "ab")
@@ -196,7 +197,7 @@ def test_a_run_that_was_looked_at_lately_is_kept_longer(loaded: TinyLoaded, cloc
     assert second not in store.runs()
 
 
-def test_runs_under_way_are_never_evicted(loaded: TinyLoaded, clock: Clock) -> None:
+def test_runs_under_way_are_never_evicted(loaded: Loaded, clock: Clock) -> None:
     one = bytes_of(loaded, "Hello")
     store, _ = make(clock, session_bytes=one, total_bytes=2 * one)
     both = [store.start(name, loaded, "Hello", TEN) for name in "ab"]
@@ -205,7 +206,7 @@ def test_runs_under_way_are_never_evicted(loaded: TinyLoaded, clock: Clock) -> N
     assert store.runs() == both
 
 
-def test_there_is_a_limit_to_runs_under_way(loaded: TinyLoaded, clock: Clock) -> None:
+def test_there_is_a_limit_to_runs_under_way(loaded: Loaded, clock: Clock) -> None:
     store, worker = make(clock, active=2)
     for name in "ab":
         store.start(name, loaded, "Hello", TEN)
@@ -216,7 +217,7 @@ def test_there_is_a_limit_to_runs_under_way(loaded: TinyLoaded, clock: Clock) ->
     store.start("c", loaded, "Hello", TEN)
 
 
-def test_bytes_of_a_finished_run_are_those_it_holds(loaded: TinyLoaded, clock: Clock) -> None:
+def test_bytes_of_a_finished_run_are_those_it_holds(loaded: Loaded, clock: Clock) -> None:
     store, worker = make(clock)
     entry = store.start("a", loaded, "Hello", Decoding(max_new_tokens=100))
     assert store.used("a") == entry.planned
@@ -226,7 +227,7 @@ def test_bytes_of_a_finished_run_are_those_it_holds(loaded: TinyLoaded, clock: C
     assert store.used() == entry.run.nbytes + len(frame)
 
 
-def test_leaving_frees_everything_of_that_session(loaded: TinyLoaded, clock: Clock) -> None:
+def test_leaving_frees_everything_of_that_session(loaded: Loaded, clock: Clock) -> None:
     store, worker = make(clock)
     store.start("a", loaded, "Hello", TEN)
     work(store, worker)
@@ -239,7 +240,7 @@ def test_leaving_frees_everything_of_that_session(loaded: TinyLoaded, clock: Clo
         store.find(running.run.id)
 
 
-def test_idle_runs_are_forgotten_after_a_while(loaded: TinyLoaded, clock: Clock) -> None:
+def test_idle_runs_are_forgotten_after_a_while(loaded: Loaded, clock: Clock) -> None:
     store, worker = make(clock, idle_seconds=60)
     entry = store.start("a", loaded, "Hello", TEN)
     work(store, worker)
@@ -252,7 +253,7 @@ def test_idle_runs_are_forgotten_after_a_while(loaded: TinyLoaded, clock: Clock)
     assert store.runs() == []
 
 
-def test_a_run_has_only_so_much_time(loaded: TinyLoaded, clock: Clock) -> None:
+def test_a_run_has_only_so_much_time(loaded: Loaded, clock: Clock) -> None:
     store, worker = make(clock, seconds=60)
     entry = store.start("a", loaded, "Hello", TEN)
     work(store, worker, turns=2)
@@ -267,7 +268,7 @@ def test_a_run_has_only_so_much_time(loaded: TinyLoaded, clock: Clock) -> None:
     [(RuntimeError("CUDA out of memory. Tried to allocate"), "out of memory"), (KeyError("secret"), "model failed")],
 )
 def test_a_failure_becomes_one_sentence_and_the_worker_goes_on(
-    loaded: TinyLoaded, clock: Clock, monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str
+    loaded: Loaded, clock: Clock, monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str
 ) -> None:
     store, worker = make(clock)
     entry = store.start("a", loaded, "Hello", TEN)
@@ -285,7 +286,7 @@ def test_a_failure_becomes_one_sentence_and_the_worker_goes_on(
     assert next_one.run.state == "done"
 
 
-def test_lost_frames_are_handed_out_again(loaded: TinyLoaded, clock: Clock) -> None:
+def test_lost_frames_are_handed_out_again(loaded: Loaded, clock: Clock) -> None:
     store, worker = make(clock)
     entry = store.start("a", loaded, "Hello", TEN)
     told = drain(entry)
@@ -296,7 +297,7 @@ def test_lost_frames_are_handed_out_again(loaded: TinyLoaded, clock: Clock) -> N
     assert entry.logged(4, 99) == told[4:]
 
 
-def test_the_log_is_bounded_and_says_when_a_frame_is_gone(loaded: TinyLoaded, clock: Clock) -> None:
+def test_the_log_is_bounded_and_says_when_a_frame_is_gone(loaded: Loaded, clock: Clock) -> None:
     store, worker = make(clock, log_bytes=10_000)
     entry = store.start("a", loaded, "Hello", Decoding(max_new_tokens=100))
     last: list[dict[str, Any]] = []
@@ -322,7 +323,7 @@ def test_the_log_is_bounded_and_says_when_a_frame_is_gone(loaded: TinyLoaded, cl
     ],
 )
 def test_bad_requests_are_refused_in_one_sentence(
-    loaded: TinyLoaded, clock: Clock, prompt: Any, decoding: Decoding, sentence: str
+    loaded: Loaded, clock: Clock, prompt: Any, decoding: Decoding, sentence: str
 ) -> None:
     store, _ = make(clock, prompt_characters=1000, new_tokens=100)
     with pytest.raises(ValueError, match=sentence) as raised:
@@ -331,7 +332,7 @@ def test_bad_requests_are_refused_in_one_sentence(
     assert store.runs() == []
 
 
-def test_closing_ends_all_runs_and_takes_no_new_ones(loaded: TinyLoaded, clock: Clock) -> None:
+def test_closing_ends_all_runs_and_takes_no_new_ones(loaded: Loaded, clock: Clock) -> None:
     store, worker = make(clock)
     entry = store.start("a", loaded, "Hello", TEN)
     store.close()
@@ -341,7 +342,7 @@ def test_closing_ends_all_runs_and_takes_no_new_ones(loaded: TinyLoaded, clock: 
         store.start("b", loaded, "Hello", TEN)
 
 
-def test_the_thread_works_by_itself_and_ends_when_the_store_is_closed(loaded: TinyLoaded) -> None:
+def test_the_thread_works_by_itself_and_ends_when_the_store_is_closed(loaded: Loaded) -> None:
     store = Store(Limits())
     worker = Worker(store)
     worker.start()

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import httpx
 import pytest
 
+from models import Loaded
 from playground.sessions import Limits, Store
-from tests.tiny_model import TinyLoaded, tiny_loaded
+from tests.tiny_model import tiny_loaded
 
 if TYPE_CHECKING:
     from playground.server import Server
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 
 @pytest.fixture(scope="session")
-def loaded() -> TinyLoaded:
+def loaded() -> Loaded:
     return tiny_loaded()
 
 
@@ -52,7 +53,7 @@ class Served:
 
 
 @pytest.fixture(scope="session")
-def served(loaded: TinyLoaded) -> Iterator[Served]:
+def served(loaded: Loaded) -> Iterator[Served]:
     from playground.server import Settings, make_server
 
     limits = Limits(prompt_characters=2000, new_tokens=400, active=3)

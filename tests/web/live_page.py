@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from models import Loaded
 from playground import Decoding, Run, frames, generate
 from playground.web.layout import STATIC
 from playground.web.live import PLACE
-from tests.tiny_model import TinyLoaded
 
 ORIGIN = "http://live.test"
 PAGE = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>live</title>
@@ -35,7 +35,7 @@ SETTLED = "() => !app.pending && app.store.inFlight.size === 0 && (!app.store.ro
 class Tape:
     """A finished run as the messages that told it, and the answers to what a browser asks about it."""
 
-    def __init__(self, loaded: TinyLoaded, prompt: str, decoding: Decoding, per_message: int = 1) -> None:
+    def __init__(self, loaded: Loaded, prompt: str, decoding: Decoding, per_message: int = 1) -> None:
         self.run: Run = generate(loaded, prompt, decoding)  # type: ignore[arg-type]
         cursor = frames.Cursor()
         self.focus = frames.Focus()

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from models import Loaded
 from playground import Decoding
 from playground.sessions import Entry, Store, Worker
 from playground.web import inspection
-from tests.tiny_model import TinyLoaded
 
 PROMPT = "Hello there"
 SETTINGS = Decoding(max_new_tokens=12, top_k=20, top_p=0.9, repetition_penalty=1.2)
@@ -26,7 +26,7 @@ def store() -> Store:
 
 
 @pytest.fixture(scope="module")
-def entry(loaded: TinyLoaded, store: Store) -> Entry:
+def entry(loaded: Loaded, store: Store) -> Entry:
     worker = Worker(store)
     made = store.start("a", loaded, PROMPT, SETTINGS)
     while not made.run.finished:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from models import Loaded
 from playground import Decoding
-from tests.tiny_model import TinyLoaded
 from tests.web.live_page import LivePage, Tape, live_page, module_page
 
 TOKENS = 60
@@ -18,7 +18,7 @@ COUNTS = "() => ({ steps: app.store.steps.length, rows: app.store.rows, next: ap
 
 
 @pytest.fixture(scope="module")
-def tape(loaded: TinyLoaded) -> Tape:
+def tape(loaded: Loaded) -> Tape:
     return Tape(loaded, "Hello there", SETTINGS)
 
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_had_again_is_said_and_the_rest_goes_on(live: LivePage, t
     assert live.get("() => app.drawn.nextToken.step") == 9
 
 
-def test_another_run_starts_with_a_clean_slate(live: LivePage, tape: Tape, loaded: TinyLoaded) -> None:
+def test_another_run_starts_with_a_clean_slate(live: LivePage, tape: Tape, loaded: Loaded) -> None:
     live.tell_all()
     second = Tape(loaded, "Other", Decoding(max_new_tokens=4))
     live.tell(*second.messages[:3])
@@ -98,7 +98,7 @@ def test_several_messages_may_come_as_one_value(live: LivePage, tape: Tape) -> N
 
 @pytest.mark.parametrize("per_message", [1, 7, TOKENS])
 def test_the_mosaic_is_the_largest_of_each_cell_however_the_rows_came(
-    browser: Any, loaded: TinyLoaded, per_message: int
+    browser: Any, loaded: Loaded, per_message: int
 ) -> None:
     tape = Tape(loaded, "Hello there", SETTINGS, per_message)
     with live_page(browser, tape) as live:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from models import Loaded
 from playground import Decoding
-from tests.tiny_model import TinyLoaded
 from tests.web.live_page import LivePage, Tape, live_page
 
 PROMPT = "Hello <b>there</b>"
@@ -18,7 +18,7 @@ PANELS = ("Attention", "RoPE", "Next token", "KV cache")
 
 
 @pytest.fixture(scope="module")
-def tape(loaded: TinyLoaded) -> Tape:
+def tape(loaded: Loaded) -> Tape:
     return Tape(loaded, PROMPT, SETTINGS)
 
 

@@ -7,14 +7,14 @@ import json
 
 import pytest
 
+from models import Loaded
 from playground import Decoding
 from playground.sessions import Entry, Store, Worker
 from playground.web.watching import LEAST_OFTEN, MOST_OFTEN, SHARE, changes, pause, watch
-from tests.tiny_model import TinyLoaded
 from tests.web.conftest import run_async
 
 
-def begin(loaded: TinyLoaded, tokens: int = 50) -> tuple[Store, Worker, Entry]:
+def begin(loaded: Loaded, tokens: int = 50) -> tuple[Store, Worker, Entry]:
     store = Store()
     entry = store.start("a", loaded, "Hello", Decoding(max_new_tokens=tokens))
     return store, Worker(store), entry
@@ -26,7 +26,7 @@ def test_cheap_frames_come_thirty_times_a_second_and_dear_ones_less_often() -> N
     assert pause(10.0) == LEAST_OFTEN
 
 
-def test_watching_ends_with_the_run(loaded: TinyLoaded) -> None:
+def test_watching_ends_with_the_run(loaded: Loaded) -> None:
     store, worker, entry = begin(loaded)
 
     async def all_frames() -> list[str]:
@@ -40,7 +40,7 @@ def test_watching_ends_with_the_run(loaded: TinyLoaded) -> None:
 
 
 @pytest.mark.parametrize("look", [watch, changes])
-def test_whoever_goes_away_ends_the_run(loaded: TinyLoaded, look: object) -> None:
+def test_whoever_goes_away_ends_the_run(loaded: Loaded, look: object) -> None:
     _, worker, entry = begin(loaded)
     worker.advance(entry)
 
@@ -53,7 +53,7 @@ def test_whoever_goes_away_ends_the_run(loaded: TinyLoaded, look: object) -> Non
     assert entry.run.state == "stopped"
 
 
-def test_watching_a_replaced_run_ends_silently(loaded: TinyLoaded) -> None:
+def test_watching_a_replaced_run_ends_silently(loaded: Loaded) -> None:
     store, _, entry = begin(loaded)
 
     async def replaced() -> list[str]:
@@ -65,7 +65,7 @@ def test_watching_a_replaced_run_ends_silently(loaded: TinyLoaded) -> None:
     assert run_async(replaced()) == []
 
 
-def test_a_cancelled_task_ends_the_run(loaded: TinyLoaded) -> None:
+def test_a_cancelled_task_ends_the_run(loaded: Loaded) -> None:
     _, _, entry = begin(loaded)
 
     async def cancelled() -> None:
