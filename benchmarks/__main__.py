@@ -49,7 +49,7 @@ CASES: dict[str, Case] = {
 }
 
 
-AS_THE_APP = {"watched": {"OMP_WAIT_POLICY": "passive"}}
+AS_THE_APP = {"watched": {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "10000"}}
 """Environment of cases that measure what happens inside the app, as app.py sets it."""
 
 

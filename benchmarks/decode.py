@@ -16,6 +16,7 @@ from benchmarks import twins
 from benchmarks.measure import Intervals, Row, Setup, pairs, speed_ratio
 from models import Loaded
 from playground import Decoding, Run, capture, generate
+from playground.records import Step
 from playground.sessions import Entry, Store, Worker
 from playground.web.watching import watch
 
@@ -146,14 +147,26 @@ def _watcher(store: Store, loaded: Loaded, prompt: str, decoding: Decoding) -> C
 
     def measure(looking: bool) -> float:
         entry = store.start("benchmark", loaded, prompt, decoding)
+        entry.run.steps = noted = _Noted()
         if looking:
             asyncio.run(look(entry))
         else:
             store.wait(lambda: entry.run.finished, 600)
         store.leave("benchmark")
-        return entry.run.seconds_decode / max(len(entry.run.steps) - 1, 1)
+        return (noted.last - noted.first) / (len(noted) - 1)
 
     return measure
+
+
+class _Noted(list[Step]):
+    """Steps, and the moments at which the first and the last came: frames are made between steps."""
+
+    def append(self, step: Step) -> None:
+        """A step is there."""
+        self.last = perf_counter()
+        if not self:
+            self.first = self.last
+        super().append(step)
 
 
 def prefill(setup: Setup) -> list[Row]:

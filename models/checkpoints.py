@@ -18,6 +18,8 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
+from models.head_scores import HeadScore, read_heads
+
 SHIPPED = {"storyteller": Path(__file__).parent / "storyteller"}
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 MAX_CONFIG_BYTES = 1 << 20
@@ -57,6 +59,7 @@ class Card:
     directory: Path | None
     readme: str
     loss_curve: dict[str, Any] | None
+    heads: tuple[HeadScore, ...] = ()  # what the checkpoint's heads.json says, if it has one; see models/heads.py
 
     def as_dict(self) -> dict[str, Any]:
         """All fields, ready for JSON (the directory as its last name only)."""
@@ -278,6 +281,7 @@ def _card(name: str, model: PreTrainedModel, directory: Path) -> Card:
         directory=directory,
         readme=_readme(directory),
         loss_curve=_loss_curve(directory),
+        heads=read_heads(directory, config.num_hidden_layers, heads),
     )
 
 

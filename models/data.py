@@ -4,6 +4,7 @@ A text file holds documents, each ended by a line with only `<|endoftext|>`. In 
 with that token's id, so one array is a plain stream in which the borders can still be seen.
 """
 
+import gzip
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 END = "<|endoftext|>"
 SMALLEST_VOCABULARY = 257  # every byte, and END
@@ -31,8 +32,9 @@ LICENCES = {
 
 
 def documents(path: Path) -> list[str]:
-    """The documents of a file, without their end lines and outer white space; empty ones are left out."""
-    text = path.read_text(encoding="utf-8")
+    """The documents of a file (.gz is unpacked), without end lines and outer white space; empty ones are left out."""
+    content = path.read_bytes()
+    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8").replace("\r\n", "\n")
     parts = (part.strip() for part in re.split(rf"^{re.escape(END)}$", text, flags=re.MULTILINE))
     return [part for part in parts if part]
 
@@ -63,15 +65,31 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, context_length: int) 
     )
 
 
-def pack(texts: Sequence[str], tokenizer: PreTrainedTokenizerFast) -> NDArray[np.uint16]:
-    """All documents in one array, END before each and after the last."""
-    if len(tokenizer) > np.iinfo(np.uint16).max + 1:
-        raise ValueError(f"A vocabulary of {len(tokenizer)} tokens does not fit into 16 bits.")
-    border = tokenizer.eos_token_id
-    stream = [border]
+def ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
+    """The tokens that begin and end a text: those the tokenizer names, or the one that ends texts for both.
+
+    Raises ValueError when the tokenizer has no token that ends a text.
+    """
+    last = tokenizer.eos_token_id
+    if last is None:
+        raise ValueError("The tokenizer has no token that ends a text (eos_token).")
+    first = tokenizer.bos_token_id
+    return last if first is None else first, last
+
+
+def pack(texts: Sequence[str], tokenizer: PreTrainedTokenizerFast) -> NDArray[np.unsignedinteger]:
+    """All documents in one array, each between the tokens that begin and end a text, in 16 bits where those suffice.
+
+    Where one token does both, as in our own tokenizers, one stands between two documents.
+    """
+    first, last = ends(tokenizer)
+    between = [last] if first == last else [last, first]
+    stream = [first]
     for encoding in tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False):
-        stream += [*encoding.ids, border]
-    return np.array(stream, dtype=np.uint16)
+        stream += [*encoding.ids, *between]
+    if first != last and texts:
+        stream.pop()
+    return np.array(stream, dtype=np.uint16 if len(tokenizer) <= np.iinfo(np.uint16).max + 1 else np.uint32)
 
 
 @dataclass(frozen=True)
@@ -79,8 +97,12 @@ class Source:
     """One data set in the training mixture."""
 
     name: str
-    stream: NDArray[np.uint16]
+    stream: NDArray[np.unsignedinteger]
     share: float  # of the tokens drawn
+
+
+SHORTEST_REPEAT = 16
+REPEATING = 2  # keeps the random numbers of repeated rows apart from those of the order of rows
 
 
 class Mixture:
@@ -88,15 +110,19 @@ class Mixture:
 
     Each stream is cut into rows that do not overlap; the cut's offset and the order of rows are new in every pass
     through the stream. Row number n is a function of the seed and n alone, so training can resume anywhere.
+
+    A part `repeats` of the rows says its first tokens, `SHORTEST_REPEAT` to T / 2 of them, again and again: what comes
+    next can be read off from what came after the same words before, which is what induction heads do (Olsson et al.
+    2022, arXiv 2209.11895). A small model sees too little repetition in stories to form them.
     """
 
-    def __init__(self, sources: Sequence[Source], length: int, seed: int) -> None:
+    def __init__(self, sources: Sequence[Source], length: int, seed: int, repeats: float = 0.0) -> None:
         for source in sources:
             if len(source.stream) < 2 * length + 2:
                 raise ValueError(
                     f"Data set {source.name} has {len(source.stream)} tokens, too few for rows of {length}."
                 )
-        self.sources, self.length, self.seed = tuple(sources), length, seed
+        self.sources, self.length, self.seed, self.repeats = tuple(sources), length, seed, repeats
         shares = np.array([source.share for source in sources])
         self.shares = shares / shares.sum()
         self._orders: dict[tuple[int, int], tuple[int, NDArray[np.int64]]] = {}
@@ -124,7 +150,16 @@ class Mixture:
         per_pass = len(stream) // self.length - 1
         offset, order = self._order(chosen, nth // per_pass, per_pass)
         start = offset + int(order[nth % per_pass]) * self.length
-        return torch.from_numpy(stream[start : start + self.length + 1].astype(np.int64))
+        row = stream[start : start + self.length + 1].astype(np.int64)
+        return torch.from_numpy(np.resize(row[: self._period(number)], len(row)))
+
+    def _period(self, number: int) -> int:
+        """After how many tokens row `number` begins again; its whole length for most."""
+        if not self.repeats:
+            return self.length + 1
+        generator = np.random.default_rng([self.seed, number, REPEATING])
+        period = int(generator.integers(min(SHORTEST_REPEAT, self.length // 2), self.length // 2 + 1))
+        return period if generator.random() < self.repeats else self.length + 1
 
     def _order(self, chosen: int, turn: int, per_pass: int) -> tuple[int, NDArray[np.int64]]:
         key = (chosen, turn)

@@ -1,6 +1,7 @@
 """How well a model predicts text: nats per token and bits per byte."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -8,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from models.data import ends
 
 IGNORED = -100  # label of padding
 
@@ -32,10 +35,10 @@ class Score:
 
 
 def document_rows(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, length: int) -> list[list[int]]:
-    """A row of token ids for each document: the end token, the text, the end token, cut to length + 1 ids."""
-    border = tokenizer.eos_token_id
-    encoded = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-    return [[border, *ids, border][: length + 1] for ids in encoded]
+    """A row of token ids for each document: the token that begins texts, the text, the end token; length + 1 ids."""
+    first, last = ends(tokenizer)
+    encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+    return [[first, *ids, last][: length + 1] for ids in encoded]
 
 
 def batches(rows: Sequence[list[int]], tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -76,8 +79,15 @@ def score(
 
 
 def _bytes(rows: Sequence[list[int]], tokenizer: PreTrainedTokenizerBase) -> int:
-    """Bytes of the text that the predicted tokens spell (byte-level BPE: a character of a token is one byte)."""
-    lengths = [len(token) for token in tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))]
+    """Bytes of the text that the predicted tokens spell."""
+    tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    length = len if "\u0120" in tokens else _sentencepiece_bytes  # byte-level BPE: a character of a token is one byte
+    lengths = [length(token or "") for token in tokens]
     for special in tokenizer.all_special_ids:
         lengths[special] = 0
     return sum(lengths[token] for row in rows for token in row[1:])
+
+
+def _sentencepiece_bytes(token: str) -> int:
+    """Bytes of a SentencePiece token: <0x0A> is one, the mark for a space is one, other characters are UTF-8."""
+    return 1 if re.fullmatch(r"<0x[0-9A-F]{2}>", token) else len(token.replace("\u2581", " ").encode())

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from playground.caches import ContiguousCache
+from playground.caches import ContiguousCache, ContiguousLayer, KVShape
 from playground.capture import IMPLEMENTATION, Recorder, recording
 from playground.patterns import WatchPatterns
 
@@ -45,12 +45,11 @@ class Anatomy:
 
     Attributes:
         heads: query heads of each layer.
-        kv_heads: key-value heads of each layer, as cached.
-        head_dims: size of each layer's cached keys.
+        cached: what each layer keeps of a position.
         query_dims: size of each layer's queries.
         scalings: factor on q kT of each layer.
-        dtype: of the cached keys and values.
         position_bytes: what one more position costs in cache and recorded queries.
+        logit_bytes: what the logits of one position take, in the type that the model gives them.
         routed: whether attention passes through `capture.attend`; else patterns are watched.
         keep_keys: whether keys must be recorded because the cache holds something else.
         rotary: None where nothing rotates, or where it does so in a way that cannot be followed.
@@ -58,21 +57,34 @@ class Anatomy:
     """
 
     heads: tuple[int, ...]
-    kv_heads: tuple[int, ...]
-    head_dims: tuple[int, ...]
+    cached: tuple[KVShape, ...]
     query_dims: tuple[int, ...]
     scalings: tuple[float, ...]
-    dtype: torch.dtype
     position_bytes: int
+    logit_bytes: int
     routed: bool
     keep_keys: bool
     rotary: Rotary | None
     rotates: bool
 
+    @property
+    def kv_heads(self) -> tuple[int, ...]:
+        """Key-value heads of each layer, as cached."""
+        return tuple(each.heads for each in self.cached)
+
+    @property
+    def head_dims(self) -> tuple[int, ...]:
+        """Size of each layer's cached keys."""
+        return tuple(each.key_dim for each in self.cached)
+
     def buffer_bytes(self, positions: int) -> int:
         """Bytes that a run of this many positions holds: queries, keys, values, and maps where those are kept."""
         maps = 0 if self.routed else 4 * sum(self.heads) * positions**2
         return positions * self.position_bytes + maps
+
+    def cache(self, capacity: int) -> ContiguousCache:
+        """An empty cache for one run."""
+        return ContiguousCache(capacity, self.cached)
 
     def recorder(self, capacity: int) -> Recorder:
         """An empty recorder for one run."""
@@ -109,16 +121,19 @@ def _calibrate(model: PreTrainedModel, routed: bool) -> Anatomy:
     ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
     with recording(recorder) if routed else WatchPatterns(recorder), _watching_rotation(model, recorder) as rotation:
         try:
-            model(input_ids=ids, past_key_values=cache, use_cache=True)
+            output = model(input_ids=ids, past_key_values=cache, use_cache=True)
         except (AttributeError, IndexError, TypeError, ValueError) as error:
             raise ValueError(NO_ATTENTION.format(name=type(model).__name__)) from error
+    recorder.close_pass(ids.shape[1])
     found = sorted(recorder.layers if routed else recorder.maps)
     if not found or found != list(range(len(cache.layers))):
         raise ValueError(NO_ATTENTION.format(name=type(model).__name__))
-    return _read_off(model, recorder, cache, rotation)
+    return _read_off(model, recorder, cache, rotation, output.logits)
 
 
-def _read_off(model: PreTrainedModel, recorder: Recorder, cache: ContiguousCache, rotation: _Rotation) -> Anatomy:
+def _read_off(
+    model: PreTrainedModel, recorder: Recorder, cache: ContiguousCache, rotation: _Rotation, logits: Tensor
+) -> Anatomy:
     """The anatomy that two recorded positions show."""
     records = [recorder.layers[each] for each in range(len(recorder.layers))]
     maps = [recorder.maps[each] for each in range(len(recorder.maps))]
@@ -127,17 +142,21 @@ def _read_off(model: PreTrainedModel, recorder: Recorder, cache: ContiguousCache
     kept = sum(each.queries.nbytes + (latent * each.key_nbytes) for each in records)
     return Anatomy(
         heads=tuple(each.queries.shape[0] for each in records) or tuple(each.shape[0] for each in maps),
-        kv_heads=tuple(each.shape[1] for each in keys),
-        head_dims=tuple(each.shape[3] for each in keys),
+        cached=tuple(_cached(layer) for layer in cache.layers),
         query_dims=tuple(each.queries.shape[2] for each in records),
         scalings=tuple(each.scores.scaling for each in records),
-        dtype=keys[0].dtype,
         position_bytes=(kept + cache.measure().total) // 2,
+        logit_bytes=logits.shape[-1] * logits.dtype.itemsize,
         routed=bool(records),
         keep_keys=latent,
         rotary=rotation.found(model),
         rotates=_rotates(model),
     )
+
+
+def _cached(layer: ContiguousLayer) -> KVShape:
+    _, heads, _, key_dim = layer.keys.shape
+    return KVShape(heads, key_dim, layer.values.shape[3], layer.keys.dtype, layer.keys.device)
 
 
 def _rotates(model: PreTrainedModel) -> bool:

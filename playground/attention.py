@@ -7,6 +7,7 @@ mask that the layer itself used (Vaswani et al. 2017, section 3.2.1). Models who
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,15 @@ from torch import Tensor
 
 from playground.anatomy import NO_QUERIES
 from playground.capture import softmax_with_sinks
+from playground.sampling import REMOVED
 
 if TYPE_CHECKING:
     from playground.capture import LayerRecord, Sight
     from playground.engine import Generation
 
 ODD = "Layer {layer} has {what} in its scores, which the attention panel cannot follow."
+BAND_NUMBERS = 1 << 22
+"""Probabilities that are worked out at once for small pictures, in all heads together: 16 MiB."""
 ODD_MASK = "a mask that hides positions between visible ones"
 
 
@@ -43,45 +47,96 @@ def keys(run: Generation, layer: int, end: int | None = None) -> Tensor:
     return run.cache.keys_at(layer, end) if recorded is None else recorded[:, :end]
 
 
-def _raw_scores(run: Generation, layer: int, start: int, end: int, head: int | None) -> Tensor:
-    """q kT * scaling of the rows start..end: float32 (H or 1, n, end). Query heads of a group share a key head."""
-    q, k = queries(run, layer, start, end).float(), keys(run, layer, end).float()
+def _scores(q: Tensor, k: Tensor, scaling: float) -> Tensor:
+    """q kT * scaling of g layers, q (g, H, n, D) and k (g, K, T, D): float32 (g, H, n, T).
+
+    Query heads of a group share a key head, so that no key is repeated.
+    """
+    layers, heads, rows, head_dim = q.shape
+    kv_heads, length = k.shape[1:3]
+    grouped = q.float().reshape(layers * kv_heads, -1, head_dim) * scaling  # (g K, H/K n, D)
+    scores = grouped @ k.float().flatten(0, 1).transpose(1, 2)  # (g K, H/K n, T)
+    return scores.view(layers, heads, rows, length)
+
+
+def _hide(scores: Tensor, start: int, sights: Sequence[Sight | None]) -> Tensor:
+    """Scores (g, H, n, T) of the queries from `start` on in g layers, -inf where they may not look.
+
+    That is at later positions and, in layers with a sight, at those before the first one seen. Writes in place.
+    """
+    rows, length = scores.shape[-2:]
+    if rows > 1:
+        later = torch.ones(rows, rows, dtype=torch.bool, device=scores.device).triu(1)
+        scores[..., start:].masked_fill_(later, REMOVED)
+    for index, sight in enumerate(sights):
+        if sight is not None:
+            first = sight.first[start : start + rows, None].to(scores.device)
+            scores[index].masked_fill_(torch.arange(length, device=scores.device) < first, REMOVED)
+    return scores
+
+
+def _readable(run: Generation, layers: range, start: int, end: int) -> list[LayerRecord]:
+    """The records of some layers, if these rows of them can be computed again."""
+    records = [run.recorder.layers[layer] for layer in layers]
+    whole = {sight: _sees_on_end(sight, start, end) for sight in {record.sight for record in records}}
+    for layer, record in zip(layers, records, strict=True):
+        what = record.odd or ("" if whole[record.sight] else ODD_MASK)
+        if what:
+            raise ValueError(ODD.format(layer=layer, what=what))
+    return records
+
+
+def _sees_on_end(sight: Sight | None, start: int, end: int) -> bool:
+    """Whether each of the queries start..end sees all positions from some first one up to itself."""
+    if sight is None:
+        return True
+    first, seen = sight.first[start:end], sight.seen[start:end]
+    whole = torch.arange(start, end, device=first.device) - first + 1
+    return bool(((seen == 0) | (seen == whole)).all())
+
+
+def _patterns(run: Generation, layers: range, start: int, end: int, head: int | None = None) -> Tensor:
+    """Probabilities (g, H or 1, n, end) float32 of the queries start..end in layers that stand in one stack."""
+    records = _readable(run, layers, start, end)
+    (q_stack, at), one = records[0].stacked, records[0]
+    q, k = q_stack[at : at + len(layers), :, start:end], _stacked_keys(run, layers, end)
+    chosen = slice(None)
     if head is not None:
-        q, k = q[head][None], k[head * k.shape[0] // q.shape[0]][None]
-    grouped = q.reshape(k.shape[0], -1, q.shape[-1]) * run.recorder.layers[layer].scores.scaling  # (K, H/K * n, D)
-    return torch.matmul(grouped, k.transpose(1, 2)).reshape(q.shape[0], end - start, end)  # (H, n, T)
+        kv_head, chosen = head * k.shape[1] // q.shape[1], slice(head, head + 1)
+        q, k = q[:, chosen], k[:, kv_head : kv_head + 1]
+    scores = _scores(q, k, one.scores.scaling)
+    if one.slopes is not None:
+        scores = scores + one.slopes[chosen, None, None] * torch.arange(end, device=scores.device)
+    if one.scores.softcap is not None:
+        scores = torch.tanh(scores / one.scores.softcap) * one.scores.softcap
+    scores = _hide(scores, start, [each.sight for each in records])
+    return softmax_with_sinks(scores, None if one.sinks is None else one.sinks[chosen])
 
 
-def _finish(raw: Tensor, start: int, softcap: float | None, sight: Sight | None) -> Tensor:
-    """Soft-cap and mask of raw scores (H, n, T) whose first row is `start`."""
-    if softcap is not None:
-        raw = torch.tanh(raw / softcap) * softcap
-    hidden = _hidden(raw, start, sight)
-    return raw if hidden is None else raw.masked_fill(hidden, float("-inf"))
+def _stacked_keys(run: Generation, layers: range, end: int) -> Tensor:
+    """Post-rotation keys (g, K, end, D) of layers that stand in one stack, a view."""
+    if run.anatomy.keep_keys:
+        return keys(run, layers[0], end)[None]
+    stack = run.cache.stack_of(layers[0])
+    first = layers[0] - stack.first
+    return stack.keys[first : first + len(layers), :, :end]
 
 
-def _hidden(raw: Tensor, start: int, sight: Sight | None) -> Tensor | None:
-    """Where a query at row start + i may not look, bool (n, T): later positions, and those before its first one."""
-    rows, length = raw.shape[-2:]
-    if rows == 1 and sight is None:
-        return None
-    query = torch.arange(start, start + rows, device=raw.device)[:, None]
-    key = torch.arange(length, device=raw.device)[None, :]
-    hidden = key > query
-    return hidden if sight is None else hidden | (key < sight.first[start : start + rows, None])
+def _together(run: Generation) -> Iterator[range]:
+    """All layers in order, in ranges that one operation can serve: of one stack, with the same way to make scores."""
+    for _, group in groupby(range(len(run.anatomy.heads)), key=lambda layer: _way(run, layer)):
+        layers = list(group)
+        yield range(layers[0], layers[-1] + 1)
 
 
-def _readable(run: Generation, layer: int, start: int, end: int) -> LayerRecord:
-    """The record of a layer, if these rows of it can be computed again."""
+def _way(run: Generation, layer: int) -> object:
+    """What neighbours must have in common to be computed together; a layer with terms of its own has its number."""
+    if not run.anatomy.routed or run.anatomy.keep_keys:
+        return layer
     record = run.recorder.layers[layer]
-    what = record.odd
-    if record.sight is not None and not what:
-        first, seen = record.sight.first[start:end], record.sight.seen[start:end]
-        whole = torch.arange(start, end, device=first.device) - first + 1
-        what = "" if bool(((seen == 0) | (seen == whole)).all()) else ODD_MASK
-    if what:
-        raise ValueError(ODD.format(layer=layer, what=what))
-    return record
+    if record.sinks is not None or record.slopes is not None:
+        return layer
+    return id(record.stacked[0]), id(run.cache.stack_of(layer).keys), record.scores
 
 
 @torch.inference_mode()
@@ -94,59 +149,54 @@ def rows(run: Generation, layer: int, start: int, end: int, head: int | None = N
     if not run.anatomy.routed:
         kept = run.recorder.maps[layer][:, start:end, :end]
         return kept if head is None else kept[head][None]
-    record = _readable(run, layer, start, end)
-    chosen = slice(None) if head is None else slice(head, head + 1)
-    raw = _raw_scores(run, layer, start, end, head)
-    if record.slopes is not None:
-        raw = raw + record.slopes[chosen, None, None] * torch.arange(end, device=raw.device)
-    sinks = None if record.sinks is None else record.sinks[chosen]
-    return softmax_with_sinks(_finish(raw, start, record.scores.softcap, record.sight), sinks)
+    return _patterns(run, range(layer, layer + 1), start, end, head)[0]
+
+
+def _all_rows(run: Generation, start: int, end: int) -> Tensor:
+    """What `rows` gives for all layers together, (sum of H over layers, n, end), on the run's device.
+
+    Layers that make their scores in the same way are worked on together: a picture of each must cost next to nothing.
+    """
+    if run.anatomy.routed:
+        patterns = [_patterns(run, layers, start, end).flatten(0, 1) for layers in _together(run)]
+    else:
+        patterns = [rows(run, layer, start, end) for layer in range(len(run.anatomy.heads))]
+    return patterns[0] if len(patterns) == 1 else torch.cat([each.to(run.device) for each in patterns])
 
 
 @torch.inference_mode()
-def pooled_rows(run: Generation, start: int, end: int, width: int) -> Tensor:
+def pooled(run: Generation, start: int, end: int, width: int) -> Tensor:
     """All heads of all layers as small pictures: max over cells of `width` x `width` positions of sqrt(p), as uint8.
 
-    Layers that make their scores in the same way are worked on together: a message a token must cost next to nothing.
+    Worked out in bands of rows, so that a long prompt costs no T x T numbers a head, nor those after the query.
 
     Returns:
         (sum of H over layers, row bins, column bins) on the CPU. Row bins start at start // width; only the rows
         start..end enter, so that bins at the edge are merged with what is there already.
     """
-    patterns: list[Tensor] = []
-    for alike, layers in groupby(range(len(run.anatomy.heads)), key=lambda layer: _way(run, layer)):
-        if alike is None:
-            patterns += [rows(run, layer, start, end) for layer in layers]
-            continue
-        members = list(layers)
-        raw = [_raw_scores(run, layer, start, end, None).to(run.device) for layer in members]
-        sight = _readable(run, members[0], start, end).sight
-        patterns.append(_finish(torch.cat(raw), start, alike[0], sight).softmax(-1))
-    pictures = [_pool(pattern, start % width, width).cpu() for pattern in patterns]
-    return (torch.cat(pictures).sqrt() * 255).round().to(torch.uint8)
-
-
-def _way(run: Generation, layer: int) -> tuple[float | None, int] | None:
-    """What layers must share to be finished together: soft-cap and sight. None for those with terms of their own."""
-    if not run.anatomy.routed:
-        return None
-    record = run.recorder.layers[layer]
-    if record.sinks is not None or record.slopes is not None or record.odd:
-        return None
-    return record.scores.softcap, id(record.sight)
+    heads, first_bin = sum(run.anatomy.heads), start // width
+    pictures = torch.zeros(heads, -(-end // width) - first_bin, -(-end // width), device=run.device)
+    band = max(1, BAND_NUMBERS // (heads * end))
+    for first in range(start, end, band):
+        last = min(first + band, end)
+        cells = _pool(_all_rows(run, first, last), first % width, width)
+        top = first // width - first_bin
+        place = pictures[:, top : top + cells.shape[1], : cells.shape[2]]
+        torch.maximum(place, cells, out=place)
+    return (pictures.sqrt() * 255).round().to(torch.uint8).cpu()
 
 
 def _pool(pattern: Tensor, lead: int, width: int) -> Tensor:
-    """Max over width x width cells of (H, n, T); the first cell lacks its first `lead` rows, the last may be short."""
-    across = _pool_last(pattern, 0, width)  # (H, n, column bins)
-    return _pool_last(across.transpose(1, 2), lead, width).transpose(1, 2)  # (H, row bins, column bins)
+    """Max over width x width cells of (H, n, T), none negative: (H, row bins, column bins).
 
-
-def _pool_last(values: Tensor, lead: int, width: int) -> Tensor:
-    """Max over runs of `width` in the last dimension of non-negative values, after `lead` missing ones."""
-    length = lead + values.shape[-1]
-    padded = F.pad(values, (lead, -length % width))
-    return padded.reshape(*values.shape[:-1], -1, width).amax(-1)
+    The first row of cells lacks its first `lead` rows; the last ones may be short.
+    """
+    if width == 1:
+        return pattern
+    borders = range(width - lead, pattern.shape[1], width)
+    bands = pattern.tensor_split(tuple(borders), dim=1)
+    rows = torch.stack([band.amax(1) for band in bands], dim=1)  # rows first: a quick reduction, and less is left
+    return F.pad(rows, (0, -rows.shape[-1] % width)).unflatten(-1, (-1, width)).amax(-1)
 
 
 def picture(run: Generation, layer: int, head: int, end: int, largest: int) -> tuple[int, Tensor]:

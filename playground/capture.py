@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -71,7 +72,9 @@ class LayerRecord:
 
     Attributes:
         scores: how its scores are made.
-        queries: (H, capacity, D) after rotation.
+        query: (1, H, n, D) after rotation: what the pass under way, or else the last one, brought.
+        queries: (H, capacity, D) after rotation, of all complete passes; there from the end of the first on.
+        stacked: the recorder's stack that these queries are part of, and which part.
         keys: (K, capacity, D) after rotation, where the cache holds something else (latents); else None.
         key_shape: (K, D) of the keys that attention was given.
         sight: None where every query sees all up to itself.
@@ -80,9 +83,12 @@ class LayerRecord:
         odd: one phrase, when something enters the scores that maps cannot follow; empty else.
     """
 
+    queries: Tensor
+    stacked: tuple[Tensor, int]
+
     def __init__(self, scores: LayerScores, query: Tensor, key: Tensor, capacity: int, keep_keys: bool) -> None:
         self.scores = scores
-        self.queries = query.new_empty(query.shape[1], capacity, query.shape[3])
+        self.query = query
         self.key_shape = (key.shape[1], key.shape[3])
         self.key_nbytes = key.shape[1] * capacity * key.shape[3] * key.itemsize  # what keeping them would take
         self.keys = key.new_empty(key.shape[1], capacity, key.shape[3]) if keep_keys else None
@@ -90,11 +96,6 @@ class LayerRecord:
         self.sinks: Tensor | None = None
         self.slopes: Tensor | None = None
         self.odd = ""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the buffers."""
-        return self.queries.nbytes + (0 if self.keys is None else self.keys.nbytes)
 
     def note_bias(self, bias: Tensor) -> None:
         """Keep a position bias (1, H, n, T) as slopes; note it as odd when it is not linear in the key's position."""
@@ -111,7 +112,8 @@ class LayerRecord:
 class Recorder:
     """What the attention layers of one run leave behind, in buffers of the run's full length.
 
-    Only the engine writes, one forward pass at a time.
+    Only the engine writes, one forward pass at a time. A layer's query is set aside while the pass runs; at its end
+    those of all layers are copied at once, because small copies cost decoding more than all else that is recorded.
 
     Attributes:
         rows: positions recorded in full.
@@ -124,26 +126,35 @@ class Recorder:
         self.rows = 0
         self.layers: dict[int, LayerRecord] = {}
         self.maps: dict[int, Tensor] = {}
+        self._stacks: list[tuple[list[LayerRecord], Tensor]] = []
         self._sights: dict[int, Sight] = {}
 
     @property
     def nbytes(self) -> int:
         """Bytes of the buffers."""
-        return sum(each.nbytes for each in self.layers.values()) + sum(each.nbytes for each in self.maps.values())
+        kept_keys = sum(each.keys.nbytes for each in self.layers.values() if each.keys is not None)
+        maps = sum(each.nbytes for each in self.maps.values())
+        return sum(stack.nbytes for _, stack in self._stacks) + kept_keys + maps
 
     def close_pass(self, count: int) -> None:
         """A forward pass over `count` positions is complete."""
+        if not self._stacks:
+            self._allocate()
+        for records, stack in self._stacks:
+            new = torch.cat([record.query for record in records])  # (n, H, count, D)
+            stack.narrow(2, self.rows, count).copy_(new)
         self.rows += count
         self._sights.clear()
 
-    def write(self, layer: int, query: Tensor, key: Tensor) -> LayerRecord:
-        """Keep the queries (1, H, n, D) of the positions from `rows` on, and the keys where they are wanted."""
-        record = self.layers[layer]
-        end = self.rows + query.shape[2]
-        record.queries[:, self.rows : end] = query[0]
-        if record.keys is not None:
-            record.keys[:, self.rows : end] = key[0, :, self.rows :]
-        return record
+    def _allocate(self) -> None:
+        """One stack (n, H, capacity, D) for each n consecutive layers whose queries are of one shape."""
+        ordered = [self.layers[layer] for layer in sorted(self.layers)]
+        for (heads, head_dim, dtype, device), group in groupby(ordered, key=_query_shape):
+            records = list(group)
+            stack = torch.empty(len(records), heads, self.capacity, head_dim, dtype=dtype, device=device)
+            self._stacks.append((records, stack))
+            for index, record in enumerate(records):
+                record.queries, record.stacked = stack[index], (stack, index)
 
     def note_mask(self, record: LayerRecord, mask: Tensor) -> None:
         """Keep how far back the new queries may look; layers that were given the same mask share it."""
@@ -159,6 +170,11 @@ class Recorder:
         if layer not in self.maps:
             self.maps[layer] = pattern.new_zeros(heads, self.capacity, self.capacity, dtype=torch.float32)
         self.maps[layer][:, self.rows : self.rows + count, :length] = pattern[0]
+
+
+def _query_shape(record: LayerRecord) -> tuple[int, int, torch.dtype, torch.device]:
+    query = record.query
+    return query.shape[1], query.shape[3], query.dtype, query.device
 
 
 @contextmanager
@@ -206,11 +222,15 @@ def attend(
     recorder = _active.get()
     if recorder is not None:
         layer: int = module.layer_idx  # type: ignore[assignment]
-        if layer not in recorder.layers:
+        record = recorder.layers.get(layer)
+        if record is None:
             made = LayerScores(float(scale), softcap)
-            recorder.layers[layer] = LayerRecord(made, query, key, recorder.capacity, recorder.keep_keys)
-            recorder.layers[layer].sinks = s_aux
-        record = recorder.write(layer, query, key)
+            record = LayerRecord(made, query, key, recorder.capacity, recorder.keep_keys)
+            record.sinks = s_aux
+            recorder.layers[layer] = record
+        record.query = query
+        if record.keys is not None:
+            record.keys[:, recorder.rows : key.shape[2]] = key[0, :, recorder.rows :]
         if attention_mask is not None:
             recorder.note_mask(record, attention_mask)
         if position_bias is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import secrets
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from playground import sampling
 from playground.anatomy import prepare
-from playground.caches import ContiguousCache
+from playground.penalties import Context
 from playground.records import Decoding, Stage, Step
 from playground.tokens import encode, end_ids, piece
 
@@ -48,6 +48,7 @@ class Generation:
 
     def __init__(self, loaded: Loaded, prompt: str, decoding: Decoding, chunk: int = PREFILL_CHUNK) -> None:
         self.loaded, self.decoding, self.chunk = loaded, decoding, chunk
+        decoding.check_vocabulary(loaded.card.vocab_size)
         self.token_ids = encode(loaded, prompt)
         self.anatomy = prepare(loaded.model)
         self.device = loaded.model.device
@@ -59,12 +60,13 @@ class Generation:
         self.rows = 0
         self.seconds_prefill = self.seconds_decode = 0.0
         self.recorder = self.anatomy.recorder(self.capacity)
-        self.cache = ContiguousCache(self.capacity)
+        self.cache = self.anatomy.cache(self.capacity)
         self.step_logits: list[Tensor] = []
-        self._keeps_logits = 4 * loaded.card.vocab_size * decoding.max_new_tokens <= WHOLE_LOGITS_BYTES
+        self._keeps_logits = self.anatomy.logit_bytes * decoding.max_new_tokens <= WHOLE_LOGITS_BYTES
         self._generator = torch.Generator().manual_seed(decoding.seed)
-        self._ends = end_ids(loaded) if decoding.stop_at_end else frozenset()
-        self._pieces: dict[int, str] = {}
+        self._ends = end_ids(loaded)
+        self.piece = cache(partial(piece, loaded.tokenizer))  # the text of one token on its own
+        self._throws = "xtc_probability" in sampling.active_stages(decoding)
         self._forward_options = _forward_options(loaded.model)
 
     @property
@@ -83,12 +85,6 @@ class Generation:
         """Bytes that this run holds: queries, cache (as allocated) and logits."""
         kept = sum(each.nbytes for each in self.step_logits)
         return self.recorder.nbytes + self.cache.measure().reserved + kept
-
-    def piece(self, token_id: int) -> str:
-        """The text of one token on its own."""
-        if token_id not in self._pieces:
-            self._pieces[token_id] = piece(self.loaded.tokenizer, token_id)
-        return self._pieces[token_id]
 
     def end(self, state: str, reason: str) -> None:
         """Finish as done, stopped or error, with one sentence why. The first ending counts."""
@@ -130,7 +126,7 @@ class Generation:
 
     @torch.inference_mode()
     def _forward(self, ids: Sequence[int]) -> Tensor:
-        """Logits (V,) float32 after the last of `ids`; queries and cache grow by their positions."""
+        """Logits (V,), as the model gives them, after the last of `ids`; queries and cache grow by their positions."""
         inputs = torch.tensor([ids], device=self.device)
         with self.anatomy.watching(self.recorder):
             output = self.loaded.model(
@@ -138,30 +134,37 @@ class Generation:
             )
         self.recorder.close_pass(len(ids))
         self.rows = self.recorder.rows
-        return output.logits[0, -1].float()
+        last: Tensor = output.logits[0, -1]
+        return last
 
     @torch.inference_mode()
     def _step(self, logits: Tensor, started: float) -> Step:
         """Draw a token from raw logits (V,) and record how."""
-        uniform = float(torch.rand((), generator=self._generator, dtype=torch.float64))
-        seen = self.seen(len(self.token_ids))
-        token_id, probability = sampling.sample(logits, self.decoding, seen, uniform)
-        describe = partial(_describe, logits, self.decoding, seen)
+        uniform = None if self.decoding.greedy else self._uniform()
+        chance = self._uniform() if self._throws else None
+        context = self.context(len(self.token_ids), chance)
         if self._keeps_logits:
             self.step_logits.append(logits)
+        token_id, probability = sampling.sample(logits.float(), self.decoding, context, uniform)
+        describe = partial(_describe, logits, self.decoding, context)
         seconds = perf_counter() - started
         step = Step(
             index=len(self.steps),
             token_id=token_id,
             token=self.piece(token_id),
             probability=probability,
-            uniform=None if self.decoding.greedy else uniform,
+            uniform=uniform,
+            chance=chance,
             cache=self.cache.measure(),
             seconds=seconds + (self.seconds_prefill if not self.steps else 0.0),
             describe=describe if self._keeps_logits else partial(tuple, describe()),
         )
         self._keep(step)
         return step
+
+    def _uniform(self) -> float:
+        """The next number in [0, 1) of this run's own generator."""
+        return float(torch.rand((), generator=self._generator, dtype=torch.float64))
 
     def _keep(self, step: Step) -> None:
         if step.index == 0:
@@ -171,23 +174,21 @@ class Generation:
         self.token_ids.append(step.token_id)
         self.steps.append(step)
         self.state = self.state if self.finished else "running"
-        if step.token_id in self._ends:
+        if self.decoding.stop_at_end and step.token_id in self._ends:
             self.end("done", "The model ended the text.")
         elif len(self.steps) == self.decoding.max_new_tokens:
             self.end("done", f"The wanted {len(self.steps):,} new tokens are made.")
         elif len(self.token_ids) == self.capacity:
             self.end("done", f"The context of {self.capacity:,} tokens is full.")
 
-    def seen(self, length: int) -> Tensor | None:
-        """Which tokens occur among the first `length`, bool (V,); None when no setting asks."""
-        if self.decoding.repetition_penalty == 1:
-            return None
-        return sampling.seen_tokens(self.token_ids[:length], self.loaded.card.vocab_size, self.device)
+    def context(self, length: int, chance: float | None) -> Context:
+        """What the stages of a step may know when `length` tokens stood before it."""
+        room = self.capacity - length
+        return Context(self.token_ids, length, self.prompt_length, room, self._ends, chance, self.piece)
 
 
-def _describe(logits: Tensor, decoding: Decoding, seen: Tensor | None) -> tuple[Stage, ...]:
-    rows = None if seen is None else seen[None]
-    applied = sampling.apply_stages(logits[None], decoding, rows)
+def _describe(logits: Tensor, decoding: Decoding, context: Context) -> tuple[Stage, ...]:
+    applied = sampling.apply_stages(logits[None].float(), decoding, [context])
     return sampling.describe(applied, sampling.log_probabilities(applied))[0]
 
 
@@ -206,6 +207,7 @@ def _forward_options(model: torch.nn.Module) -> dict[str, int]:
 def plan_bytes(loaded: Loaded, prompt_length: int, max_new_tokens: int) -> int:
     """Bytes that a run of this length will hold when it goes to its end: queries, cache and logits."""
     positions = _capacity(loaded, prompt_length, max_new_tokens)
-    logits = 4 * loaded.card.vocab_size * max_new_tokens
+    anatomy = prepare(loaded.model)
+    logits = anatomy.logit_bytes * max_new_tokens
     kept = logits if logits <= WHOLE_LOGITS_BYTES else 0
-    return prepare(loaded.model).buffer_bytes(positions) + kept
+    return anatomy.buffer_bytes(positions) + kept

@@ -1,29 +1,32 @@
-"""What the browser gets: a run as small numbered JSON messages. Schema version 1.
+"""What the browser gets: a run as small numbered JSON messages. Schema version 2.
 
 Common to all: `v` (schema version), `run` (id), `seq` (0, 1, 2, ... in a run; a gap means a message was lost and can be
 asked for again), `kind`. Arrays are base64 of little-endian float32 ("f32"), uint32 ("u32") or uint8 ("u8").
 
 begin    seq 0. `model`: name, architecture, parameters, heads / kv_heads / head_dims (one number a layer), scalings
-         (factor on q kT, one a layer), vocab_size, dtype, device, context_length, position_scheme. `rope`: null, or
+         (factor on q kT, one a layer), vocab_size, dtype, device, context_length, position_scheme. `heads`: the best of
+         each kind [{kind, layer, head, score}], where the checkpoint has measured scores. `rope`: null, or
          `layers` (index of a table or -1, one a layer) and `tables` of `pairs` [[i, j], ...], `inv_freq` (radians per
          position), `scaling`, `theta`; `rope_reason`: one sentence why null. `cache`: kind, dtype, element_bytes,
-         capacity (positions reserved). `decoding`: the settings. `prompt_length` P, `planned` (positions at most),
+         capacity (positions reserved). `decoding`: the settings; `stages` [{name, setting}] that they mean for each
+         step. `prompt_length` P, `planned` (positions at most),
          `tokens`: [{id, text}] of the prompt.
 prefill  `done` of `of` prompt positions are computed.
 steps    What came since the last message: `steps` from index `first`; the rows of attention `rows` {first, count};
          `tiles` of the mosaic; `focus`: rows of the head in focus, or null; `norms`: f32 [layers, 2, count], root mean
          square of the new K and V vectors; `caches`, one a step; `clock`; `texts`: {id: text} of ids not sent before.
          A step: index, id, text, probability, seconds, rank (0 = most likely in the raw distribution), uniform (null
-         when greedy), stages [{name, setting, kept, mass, entropy}], lse (log-sum-exp of the raw logits), ids u32 [N],
-         logits f32 [N] raw, probabilities f32 [stages, N] (0 = removed). N: the most likely, and the drawn one.
-         Tiles: `bin` w, `row` (first row bin), `rows`, `cols`, data u8 [sum of heads, rows, cols]: 255 * sqrt(p), the
-         largest in each w x w cell over the new rows only. w is the power of two with at most TILE_BINS bins.
+         when greedy), chance (the random number of XTC, null without it), stages f32 [stages, 3] (tokens kept, their
+         raw mass, entropy in nats), lse (log-sum-exp of the raw logits), ids u32 [N], logits f32 [N] raw, probabilities
+         f32 [stages, N] (0 = removed). N: the most likely, and the drawn one.
+         Tiles, or null while they wait: `bin` w, `row` (first row bin), `rows`, `cols`, `until` (rows of attention
+         that the mosaic shows now), data u8 [sum of heads, rows, cols]: 255 * sqrt(p), the largest in each w x w cell
+         over the new rows only. w is the power of two with at most TILE_BINS bins.
          Focus: layer, head, first, count, pattern f32 (row r has r + 1 values, one row after another), q and k f32
-         [count, D] after rotation (empty where queries cannot be had), cos and sin f32 [count, pairs] (absent where
-         the layer does not rotate).
+         [count, D] after rotation (empty where queries cannot be had).
          Cache: `k` and `v` bytes (one number when all layers agree, else a list), positions, reserved (bytes).
          Clock: first_token and decode in seconds, steps.
-end      `state` (done, stopped, error), `reason`, `clock`.
+end      `state` (done, stopped, error), `reason`, `clock`; `tiles` as above, where some waited.
 
 Row, step and position: the token at position t >= P was drawn at step t - P by the pass whose newest row is t - 1.
 """
@@ -32,13 +35,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from models import head_scores
 from playground import attention, rope, sampling
 
 if TYPE_CHECKING:
@@ -46,12 +51,14 @@ if TYPE_CHECKING:
     from playground.records import Stage
     from playground.runs import Run
 
-VERSION = 1
+VERSION = 2
 TILE_BINS = 48
-CANDIDATES = 24
+CANDIDATES = 20
 FOCUS_ROWS = 64
 """A message carries at most this many rows of the head in focus; the browser asks for longer stretches itself."""
 LARGEST_PICTURE = 512
+MOST_ANGLES = 512
+"""Positions whose cosines and sines travel at once."""
 
 Json = dict[str, Any]
 
@@ -66,11 +73,12 @@ class Focus:
 
 @dataclass
 class Cursor:
-    """How far one reader has been told: the next seq, steps and rows sent, and the ids whose text it knows."""
+    """How far one reader was told: the next seq; steps, rows, rows of the mosaic sent; ids whose text it knows."""
 
     seq: int = 0
     steps: int = 0
     rows: int = 0
+    tiled: int = 0
     known: set[int] = field(default_factory=set)
 
     def next(self, run: Run, kind: str, **content: Any) -> Json:
@@ -102,10 +110,12 @@ def begin(run: Run, cursor: Cursor) -> Json:
         run,
         "begin",
         model=_model(run),
+        heads=[asdict(each) for each in head_scores.best(run.loaded.card.heads)],
         rope=_rope(run),
         rope_reason=rope.reason_without(run),
         cache=_cache_kind(run),
         decoding=run.decoding.as_dict(),
+        stages=[{"name": name, "setting": setting} for name, setting in sampling.stages(run.decoding)],
         prompt_length=run.prompt_length,
         planned=run.capacity,
         tokens=[{"id": each, "text": run.piece(each)} for each in prompt],
@@ -118,8 +128,11 @@ def prefill(run: Run, cursor: Cursor) -> Json:
 
 
 @torch.inference_mode()
-def delta(run: Run, cursor: Cursor, focus: Focus) -> Json | None:
-    """All steps and rows since the cursor, which it advances; None when there is no new step."""
+def delta(run: Run, cursor: Cursor, focus: Focus, mosaic: bool = True) -> Json | None:
+    """All steps and rows since the cursor, which it advances; None when there is no new step.
+
+    Without `mosaic` the small pictures of all heads wait for a later message: they are half of its cost.
+    """
     first, last = cursor.steps, len(run.steps)
     if first == last:
         return None
@@ -132,7 +145,7 @@ def delta(run: Run, cursor: Cursor, focus: Focus) -> Json | None:
         first=first,
         steps=steps,
         rows={"first": start, "count": end - start},
-        tiles=_tiles(run, start, end),
+        tiles=_tiles(run, cursor) if mosaic else None,
         focus=_focus_rows(run, focus, start, end) if end - start <= FOCUS_ROWS else None,
         norms=f32(_norms(run, start, end)),
         caches=[_cache(run, index) for index in range(first, last)],
@@ -142,8 +155,9 @@ def delta(run: Run, cursor: Cursor, focus: Focus) -> Json | None:
 
 
 def end(run: Run, cursor: Cursor) -> Json:
-    """The last message."""
-    return cursor.next(run, "end", state=run.state, reason=run.reason, clock=clock(run))
+    """The last message, with what is missing of the mosaic."""
+    tiles = _tiles(run, cursor) if cursor.tiled < cursor.rows else None
+    return cursor.next(run, "end", state=run.state, reason=run.reason, clock=clock(run), tiles=tiles)
 
 
 def clock(run: Run) -> Json:
@@ -185,7 +199,7 @@ def _table(run: Run, rotary: Rotary, layer: int, kind: tuple[Any, ...]) -> Json:
 
 
 def _cache_kind(run: Run) -> Json:
-    dtype = run.anatomy.dtype
+    dtype = run.anatomy.cached[0].dtype
     name = str(dtype).removeprefix("torch.")
     return {"kind": "contiguous", "dtype": name, "element_bytes": dtype.itemsize, "capacity": run.capacity}
 
@@ -201,11 +215,14 @@ def _short(values: Sequence[int]) -> int | list[int]:
     return values[0] if len(set(values)) == 1 else list(values)
 
 
-def _tiles(run: Run, start: int, end: int) -> Json:
-    width = tile_width(end)
-    pictures = attention.pooled_rows(run, start, end, width)
+def _tiles(run: Run, cursor: Cursor) -> Json:
+    """Small pictures of the rows that the mosaic lacks."""
+    start, end = cursor.tiled, cursor.rows
+    cursor.tiled, width = end, tile_width(end)
+    pictures = attention.pooled(run, start, end, width)
     _, rows, cols = pictures.shape
-    return {"bin": width, "row": start // width, "rows": rows, "cols": cols, "data": packed(pictures, "u1")}
+    place = {"bin": width, "row": start // width, "rows": rows, "cols": cols, "until": end}
+    return place | {"data": packed(pictures, "u1")}
 
 
 def tile_width(rows: int) -> int:
@@ -217,37 +234,32 @@ def tile_width(rows: int) -> int:
 
 
 def _focus_rows(run: Run, focus: Focus, start: int, end: int) -> Json:
-    pattern = attention.rows(run, focus.layer, start, end, focus.head)[0].cpu()  # (n, end)
-    ragged = torch.cat([pattern[i, : start + i + 1] for i in range(end - start)])
+    pattern = attention.rows(run, focus.layer, start, end, focus.head)[0].cpu().numpy()  # (n, end)
+    ragged = pattern[np.tri(end - start, end, start, dtype=bool)]  # row after row, each up to itself
     where = {"layer": focus.layer, "head": focus.head, "first": start, "count": end - start}
     return where | {"pattern": f32(ragged)} | _vectors(run, focus.layer, focus.head, start, end)
 
 
 def _vectors(run: Run, layer: int, head: int, start: int, end: int) -> Json:
-    """q and k of a head after rotation, and the tables that turned them; empty where queries cannot be had."""
+    """q and k of a head after rotation; empty where queries cannot be had."""
     if not run.anatomy.routed:
         return {"q": "", "k": ""}
     q = attention.queries(run, layer, start, end)
     k = attention.keys(run, layer, end)
     kv_head = head * k.shape[0] // q.shape[0]
-    vectors = {"q": f32(q[head]), "k": f32(k[kv_head, start:end])}
-    rotary = run.anatomy.rotary
-    if rotary is None or layer not in rotary.layers:
-        return vectors
-    cos, sin = rope.cos_sin(rotary, layer, start, end)
-    return vectors | {"cos": f32(cos), "sin": f32(sin)}
+    return {"q": f32(q[head]), "k": f32(k[kv_head, start:end])}
 
 
-def _norms(run: Run, start: int, end: int) -> Tensor:
-    """Root mean square of the new keys and values over heads and dimensions: (layers, 2, n) on the CPU."""
-    layers = range(len(run.anatomy.heads))
-    both = [(run.cache.keys_at(i, end), run.cache.values_at(i, end)) for i in layers]
-    return torch.stack([torch.stack([_rms(each[:, start:]) for each in pair]).cpu() for pair in both])
+def _norms(run: Run, start: int, end: int) -> NDArray[np.float32]:
+    """Root mean square of the new keys and values over heads and dimensions: (layers, 2, n)."""
+    stacks = [(stack.keys[:, :, start:end], stack.values[:, :, start:end]) for stack in run.cache.stacks]
+    return np.concatenate([np.stack([_rms(each) for each in pair], 1) for pair in stacks])
 
 
-def _rms(vectors: Tensor) -> Tensor:
-    """Root mean square over heads and dimensions of (K, n, D): (n,)."""
-    return vectors.float().square().mean((0, 2)).sqrt()
+def _rms(vectors: Tensor) -> NDArray[np.float32]:
+    """Root mean square over heads and dimensions of (g, K, n, D): (g, n). A few numbers: numpy has them sooner."""
+    array = vectors.float().cpu().numpy()
+    return np.sqrt(np.einsum("gknd,gknd->gn", array, array) / (array.shape[1] * array.shape[3]))
 
 
 # ------------------------------------------------------------------------------------------------------------- steps
@@ -273,7 +285,8 @@ def _told(run: Run, index: int, stages: Sequence[Stage]) -> Json:
         "probability": step.probability,
         "seconds": step.seconds,
         "uniform": step.uniform,
-        "stages": [dict(vars(each)) for each in stages],
+        "chance": step.chance,
+        "stages": packed([(each.kept, each.mass, each.entropy) for each in stages], "f4"),
     }
 
 
@@ -284,12 +297,13 @@ def _candidates(run: Run, raw: Tensor, log_p: Tensor, first: int) -> list[Json]:
     """
     count = raw.shape[0]
     drawn = torch.tensor([run.steps[first + row].token_id for row in range(count)], device=raw.device)[:, None]
-    top = raw.topk(min(CANDIDATES, raw.shape[-1]))
-    ids = torch.cat((top.indices, drawn), 1)  # (n, N + 1)
-    log_mass = top.values[:, 0] - log_p[0].gather(1, top.indices[:, :1])[:, 0]  # log-sum-exp of the raw logits
-    probabilities = log_p.gather(2, ids.expand(log_p.shape[0], -1, -1)).exp()  # (S, n, N + 1)
-    ranks = (raw > raw.gather(1, drawn)).sum(1)
-    tables = [each.cpu().numpy() for each in (ids, raw.gather(1, ids), probabilities, ranks, log_mass)]
+    top = raw.topk(min(CANDIDATES, raw.shape[-1])).indices
+    ids = torch.cat((top, drawn), 1)  # (n, N + 1)
+    logits = raw.gather(1, ids)
+    log_probabilities = log_p.gather(2, ids.expand(log_p.shape[0], -1, -1))  # (S, n, N + 1)
+    log_mass = logits[:, 0] - log_probabilities[0, :, 0]  # log-sum-exp of the raw logits
+    ranks = (raw > logits[:, -1:]).sum(1)
+    tables = [each.cpu().numpy() for each in (ids, logits, log_probabilities.exp(), ranks, log_mass)]
     return [_candidate_row(row, *tables) for row in range(count)]
 
 
@@ -321,7 +335,7 @@ def _new_texts(run: Run, cursor: Cursor, steps: Iterable[Json]) -> dict[str, str
 
 @torch.inference_mode()
 def focus(run: Run, layer: int, head: int) -> Json:
-    """Everything about one head so far: its map as a picture, q and k after rotation, and the tables that turned them.
+    """Everything about one head so far: its map as a picture, q and k after rotation.
 
     Raises:
         ValueError: one sentence, when the layer or head does not exist or nothing is computed yet.
@@ -341,6 +355,20 @@ def row(run: Run, layer: int, head: int, position: int) -> Json:
         raise ValueError(f"Position {position} is not computed: there are {run.rows} positions.")
     pattern = attention.rows(run, layer, position, position + 1, head)[0, 0]
     return {"layer": layer, "head": head, "position": position, "pattern": f32(pattern)}
+
+
+def angles(run: Run, layer: int, first: int) -> Json:
+    """What turns q and k of a layer at the positions from `first` on: cos and sin with scaling, f32 [count, pairs].
+
+    Angles do not depend on the text, so they are told ahead of it, except where they change with its length.
+    """
+    rotary = run.anatomy.rotary
+    if rotary is None or layer not in rotary.layers:
+        raise ValueError(f"Layer {layer} does not rotate its queries and keys.")
+    known = run.rows if rope.changes_with_length(rotary.table) else run.capacity
+    end = min(first + MOST_ANGLES, known)
+    cos, sin = rope.cos_sin(rotary, layer, first, max(first, end))
+    return {"layer": layer, "first": first, "cos": f32(cos), "sin": f32(sin)}
 
 
 def logits(run: Run, step: int) -> Json:

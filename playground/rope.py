@@ -94,9 +94,34 @@ def _turn(rotary: Rotary, kind: tuple[Any, ...], vectors: Tensor, positions: Ten
     return rotated[0].float().cpu()
 
 
-@torch.inference_mode()
+BLOCK = 64
+"""Positions whose cosines and sines are worked out at once: a run that grows asks for a few at a time."""
+_turned: WeakKeyDictionary[nn.Module, dict[tuple[Any, ...], tuple[Tensor, Tensor]]] = WeakKeyDictionary()
+
+
 def cos_sin(rotary: Rotary, layer: int, start: int, end: int) -> tuple[Tensor, Tensor]:
     """The (end - start, P) cosines and sines, scaling included, that a layer uses at these positions (float32)."""
+    if changes_with_length(rotary.table):
+        return _cos_sin(rotary, layer, start, end)
+    kind = rotary.layers[layer]
+    known = _turned.setdefault(rotary.table, {})
+    cos, sin = known.get(kind) or _cos_sin(rotary, layer, 0, BLOCK)
+    if len(cos) < end:
+        more = _cos_sin(rotary, layer, len(cos), -(-end // BLOCK) * BLOCK)
+        cos, sin = torch.cat((cos, more[0])), torch.cat((sin, more[1]))
+    known[kind] = cos, sin
+    return cos[start:end], sin[start:end]
+
+
+def changes_with_length(table: nn.Module) -> bool:
+    """Whether the angle of a position depends on how long the text is by then."""
+    found = getattr(table, "rope_type", None)
+    types = found.values() if isinstance(found, dict) else [found]
+    return any("dynamic" in str(each) or each == "longrope" for each in types)
+
+
+@torch.inference_mode()
+def _cos_sin(rotary: Rotary, layer: int, start: int, end: int) -> tuple[Tensor, Tensor]:
     of = pairs(rotary, layer)
     unit = torch.zeros(1, end - start, rotary.dim)
     unit[..., of.first] = 1.0

@@ -52,7 +52,7 @@ class Run(Generation):
     def logits(self, step: int) -> Floats:
         """Raw logits (V,) float32 of a step, before any stage. Step 0 drew the first new token."""
         self._check_step(step)
-        return self.step_logits[step].cpu().numpy().copy()
+        return self.step_logits[step].float().cpu().numpy().copy()
 
     def distribution(self, step: int, stage: int = -1) -> Floats:
         """Probabilities (V,) float32 after a stage of `steps[step].stages`: 0 is the raw softmax, -1 the last."""
@@ -62,9 +62,8 @@ class Run(Generation):
     @torch.inference_mode()
     def stages_of(self, first: int, last: int) -> tuple[sampling.Applied, ...]:
         """The logits (n, V) of steps first..last after each stage, from the raw ones by the functions that drew."""
-        seen = [self.seen(self.prompt_length + step) for step in range(first, last)]
-        rows = torch.stack([each for each in seen if each is not None]) if seen[0] is not None else None
-        return sampling.apply_stages(torch.stack(self.step_logits[first:last]), self.decoding, rows)
+        contexts = [self.context(self.prompt_length + step.index, step.chance) for step in self.steps[first:last]]
+        return sampling.apply_stages(torch.stack(self.step_logits[first:last]).float(), self.decoding, contexts)
 
     def cache_bytes(self) -> tuple[tuple[int, int], ...]:
         """(key bytes, value bytes) of each layer, the tensors' own nbytes."""

@@ -1,65 +1,89 @@
-"""From logits to a token: pure functions, nothing is changed in place.
+"""From logits to a token: the stages by name, the chain of them, what each one did, and the draw.
 
-Every stage takes logits (..., V) and returns logits of the same shape, with -inf where a token was removed, and equals
-the processor of that name in `transformers.generation.logits_process`. The sources of the formulas:
-repetition penalty: Keskar et al. 2019 (CTRL), section 4.1; top-k: Fan et al. 2018; top-p: Holtzman et al. 2020;
-min-p: Nguyen et al. 2024.
+The stages themselves, with their sources, are the pure functions of `playground.truncation` and `playground.penalties`:
+each takes logits and returns logits of the same shape, with -inf where a token was removed, and never removes all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from playground.records import Decoding, Stage
+from playground import penalties, truncation
+from playground.penalties import Context, window
+from playground.records import NEUTRAL, Decoding, Stage
+from playground.truncation import LOWEST_LOG
 
-REMOVED = float("-inf")
-LOWEST_LOG = -1e30
-
-
-def seen_tokens(token_ids: Sequence[int], vocab_size: int, device: torch.device | str = "cpu") -> Tensor:
-    """Which tokens occur among `token_ids`: bool (V,)."""
-    seen = torch.zeros(vocab_size, dtype=torch.bool, device=device)
-    seen[torch.tensor(token_ids, dtype=torch.long, device=device)] = True
-    return seen
+REMOVED = truncation.REMOVED
+Warp = Callable[[Tensor, Decoding], Tensor]
+Process = Callable[[Tensor, Decoding, Context], Tensor]
 
 
-def apply_repetition_penalty(logits: Tensor, penalty: float, seen: Tensor) -> Tensor:
-    """Divide positive and multiply negative logits (..., V) by `penalty` where `seen`, bool (..., V)."""
-    return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
+def _recent(decoding: Decoding, context: Context) -> Sequence[int]:
+    return window(context.token_ids, decoding.penalty_last_n)
 
 
-def apply_temperature(logits: Tensor, temperature: float) -> Tensor:
-    """Divide (..., V) by the temperature, which must not be 0."""
-    return logits / temperature
+def _dry(logits: Tensor, decoding: Decoding, context: Context) -> Tensor:
+    ids = window(context.token_ids, decoding.dry_penalty_last_n)
+    limit = penalties.since_breaker(ids, decoding.dry_sequence_breakers, context.piece)
+    repeats = penalties.repetitions(ids, limit)
+    breakers = {each for each in repeats if any(text in context.piece(each) for text in decoding.dry_sequence_breakers)}
+    return penalties.apply_dry(
+        logits, decoding.dry_multiplier, decoding.dry_base, decoding.dry_allowed_length, repeats, breakers
+    )
 
 
-def keep_top_k(logits: Tensor, k: int) -> Tensor:
-    """Remove what is less likely than the k-th most likely token; ties with it stay. (..., V)."""
-    smallest = logits.topk(min(k, logits.shape[-1])).values[..., -1:]
-    return logits.masked_fill(logits < smallest, REMOVED)
+def _xtc(logits: Tensor, decoding: Decoding, context: Context) -> Tensor:
+    if context.chance is None:
+        raise ValueError("XTC needs the random number of its step.")
+    acts = context.chance <= decoding.xtc_probability
+    return truncation.exclude_top_choices(logits, decoding.xtc_threshold) if acts else logits
 
 
-def keep_top_p(logits: Tensor, p: float) -> Tensor:
-    """Keep the smallest set of most likely tokens whose mass reaches p, at least one. (..., V).
+WARPERS: Mapping[str, Warp] = {
+    "temperature": lambda x, d: truncation.apply_temperature(x, d.temperature),
+    "dynatemp_range": lambda x, d: truncation.apply_dynamic_temperature(
+        x, d.temperature, d.dynatemp_range, d.dynatemp_exponent
+    ),
+    "top_k": lambda x, d: truncation.keep_top_k(x, d.top_k),
+    "top_p": lambda x, d: truncation.keep_top_p(x, d.top_p),
+    "min_p": lambda x, d: truncation.keep_min_p(x, d.min_p),
+    "typical_p": lambda x, d: truncation.keep_typical_p(x, d.typical_p),
+    "epsilon_cutoff": lambda x, d: truncation.cut_epsilon(x, d.epsilon_cutoff),
+    "eta_cutoff": lambda x, d: truncation.cut_eta(x, d.eta_cutoff),
+    "top_n_sigma": lambda x, d: truncation.keep_top_n_sigma(x, d.top_n_sigma),
+    "tfs_z": lambda x, d: truncation.keep_tail_free(x, d.tfs_z),
+}
+"""Stages that need nothing but logits (..., V). Greedy decoding leaves them out."""
 
-    A token goes when the mass of it and of everything less likely is at most 1 - p.
-    """
-    ascending, order = logits.sort(dim=-1)
-    remove = ascending.softmax(-1).cumsum(-1) <= 1 - p
-    remove[..., -1] = False
-    return logits.masked_fill(torch.empty_like(remove).scatter_(-1, order, remove), REMOVED)
+PROCESSORS: Mapping[str, Process] = {
+    "sequence_bias": lambda x, d, c: penalties.apply_sequence_bias(x, d.sequence_bias, c.token_ids),
+    "repetition_penalty": lambda x, d, c: penalties.apply_repetition_penalty(x, d.repetition_penalty, _recent(d, c)),
+    "frequency_penalty": lambda x, d, c: penalties.apply_frequency_penalty(x, d.frequency_penalty, _recent(d, c)),
+    "presence_penalty": lambda x, d, c: penalties.apply_presence_penalty(x, d.presence_penalty, _recent(d, c)),
+    "dry_multiplier": _dry,
+    "no_repeat_ngram_size": lambda x, d, c: penalties.forbid_repeated_ngrams(x, d.no_repeat_ngram_size, c.token_ids),
+    "bad_words_ids": lambda x, d, c: penalties.ban_words(x, d.bad_words_ids, c.token_ids),
+    "min_new_tokens": lambda x, d, c: penalties.delay_end(x, d.min_new_tokens, len(c.new_ids), c.end_ids),
+    "force_words_ids": lambda x, d, c: penalties.force_words(x, d.force_words_ids, c.new_ids, c.room, c.end_ids),
+    "xtc_probability": _xtc,
+}
+"""Stages that need the text so far, or a random number of the step: one row (V,) at a time."""
 
-
-def keep_min_p(logits: Tensor, min_p: float) -> Tensor:
-    """Remove what is less than `min_p` times as likely as the most likely token. (..., V)."""
-    probabilities = logits.softmax(-1)
-    remove = probabilities < min_p * probabilities.amax(-1, keepdim=True)
-    remove.scatter_(-1, probabilities.argmax(-1, keepdim=True), False)
-    return logits.masked_fill(remove, REMOVED)
+OFF: Mapping[str, Callable[[Decoding], bool]] = {
+    "temperature": lambda d: d.dynatemp_range > 0,  # which divides in its place
+    "xtc_probability": lambda d: d.greedy or d.xtc_threshold > 0.5,
+    "repetition_penalty": lambda d: d.penalty_last_n == 0,
+    "frequency_penalty": lambda d: d.penalty_last_n == 0,
+    "presence_penalty": lambda d: d.penalty_last_n == 0,
+    "dry_multiplier": lambda d: d.dry_penalty_last_n == 0,
+}
+"""When a stage does nothing although its own setting is not neutral."""
 
 
 @dataclass(frozen=True)
@@ -71,40 +95,47 @@ class Applied:
     logits: Tensor
 
 
+def _active(name: str, decoding: Decoding) -> bool:
+    if getattr(decoding, name) == NEUTRAL[name] or (decoding.greedy and name in WARPERS):
+        return False
+    return name not in OFF or not OFF[name](decoding)
+
+
 def active_stages(decoding: Decoding) -> tuple[str, ...]:
     """Names of the stages that change anything under these settings, in their order. Greedy has no filters."""
-    neutral = {
-        "repetition_penalty": decoding.repetition_penalty == 1,
-        "temperature": decoding.greedy or decoding.temperature == 1,
-        "top_k": decoding.greedy or decoding.top_k == 0,
-        "top_p": decoding.greedy or decoding.top_p >= 1,
-        "min_p": decoding.greedy or decoding.min_p == 0,
-    }
-    return tuple(name for name in decoding.order if not neutral[name])
+    return tuple(name for name in decoding.order if _active(name, decoding))
 
 
-def _apply(name: str, logits: Tensor, decoding: Decoding, seen: Tensor | None) -> Tensor:
-    setting = getattr(decoding, name)
-    if name == "repetition_penalty":
-        if seen is None:
-            raise ValueError("A repetition penalty needs to know which tokens were seen.")
-        return apply_repetition_penalty(logits, setting, seen)
-    return {"temperature": apply_temperature, "top_k": keep_top_k, "top_p": keep_top_p, "min_p": keep_min_p}[name](
-        logits, setting
-    )
+def stages(decoding: Decoding) -> tuple[tuple[str, float | None], ...]:
+    """(name, setting) of what `apply_stages` makes: the raw distribution, then the active stages."""
+    return (("softmax", None), *((name, _setting(getattr(decoding, name))) for name in active_stages(decoding)))
 
 
-def apply_stages(logits: Tensor, decoding: Decoding, seen: Tensor | None = None) -> tuple[Applied, ...]:
+def _setting(value: float | tuple[object, ...]) -> float:
+    return float(len(value)) if isinstance(value, tuple) else float(value)
+
+
+def _apply(name: str, logits: Tensor, decoding: Decoding, contexts: Context | Sequence[Context]) -> Tensor:
+    if name in WARPERS:
+        return WARPERS[name](logits, decoding)
+    process = PROCESSORS[name]
+    if isinstance(contexts, Context):
+        return process(logits, decoding, contexts)
+    return torch.stack([process(row, decoding, each) for row, each in zip(logits, contexts, strict=True)])
+
+
+def apply_stages(logits: Tensor, decoding: Decoding, contexts: Context | Sequence[Context] = ()) -> tuple[Applied, ...]:
     """All stages in order, the raw logits first under the name `softmax`.
 
     Args:
-        logits: (..., V) raw.
+        logits: (V,) or (n, V) raw.
         decoding: the settings; stages that change nothing are left out.
-        seen: bool (..., V), tokens that a repetition penalty punishes; needed only when there is one.
+        contexts: the context of a single row (V,), or one for each of n rows.
     """
-    applied = [Applied("softmax", None, logits)]
-    for name in active_stages(decoding):
-        applied.append(Applied(name, float(getattr(decoding, name)), _apply(name, applied[-1].logits, decoding, seen)))
+    applied: list[Applied] = []
+    for name, setting in stages(decoding):
+        after = _apply(name, applied[-1].logits, decoding, contexts) if applied else logits
+        applied.append(Applied(name, setting, after))
     return tuple(applied)
 
 
@@ -122,24 +153,23 @@ def describe(applied: Sequence[Applied], log_p: Tensor) -> tuple[tuple[Stage, ..
         applied: stages of logits (n, V).
         log_p: their `log_probabilities` (S, n, V).
     """
-    p = log_p.exp()
+    p = log_p.softmax(-1)  # exp() of the same takes eight times as long on a CPU
+    columns = _numbers(log_p.numpy(), p.numpy()) if log_p.is_cpu else _numbers(log_p, p)
+    kept, mass, entropy = (column.T.tolist() for column in columns)
+    return tuple(_stages(applied, row) for row in zip(kept, mass, entropy, strict=True))
+
+
+def _numbers(log_p: Any, p: Any) -> tuple[Any, Any, Any]:
+    """Tokens kept, their raw mass, and entropy, (S, n) each. Tensors on a GPU, arrays else: quicker by half there."""
     kept = log_p > REMOVED
-    numbers = torch.stack(
-        (
-            kept.sum(-1).to(p.dtype),
-            (p[0] * kept).sum(-1),
-            -(p * log_p.clamp(min=LOWEST_LOG)).sum(-1),  # 0 * log 0 counts as 0
-        ),
-        dim=-1,
-    )  # (S, n, 3)
-    return tuple(_stages(applied, row) for row in numbers.transpose(0, 1).tolist())
+    return kept.sum(-1), (p[0] * kept).sum(-1), -(p * log_p.clip(min=LOWEST_LOG)).sum(-1)  # 0 * log 0 counts as 0
 
 
-def _stages(applied: Sequence[Applied], numbers: Sequence[Sequence[float]]) -> tuple[Stage, ...]:
+def _stages(applied: Sequence[Applied], columns: Sequence[Sequence[float]]) -> tuple[Stage, ...]:
     """Stages of one row; rounding in the sums must not leave the range of a mass or an entropy."""
     return tuple(
         Stage(each.name, each.setting, int(kept), min(mass, 1.0), max(entropy, 0.0))
-        for each, (kept, mass, entropy) in zip(applied, numbers, strict=True)
+        for each, kept, mass, entropy in zip(applied, *columns, strict=True)
     )
 
 
@@ -149,16 +179,27 @@ def draw(probabilities: Tensor, uniform: float) -> int:
     probabilities: (V,). Summed in float64, so that 100,000 small terms do not shift the borders. Tokens without
     probability are never drawn.
     """
-    cumulative = probabilities.double().cumsum(-1)
+    alive = probabilities.nonzero()[:, 0] if not probabilities.is_cpu else _nonzero(probabilities)
+    cumulative = probabilities[alive].double().cumsum(-1)
     total = cumulative[-1:]
     index = torch.searchsorted(cumulative, total * uniform, right=True)
     last = torch.searchsorted(cumulative, total)  # rounding may carry the product up to the total itself
-    return int(torch.minimum(index, last))
+    return int(alive[torch.minimum(index, last)])
 
 
-def sample(logits: Tensor, decoding: Decoding, seen: Tensor | None, uniform: float) -> tuple[int, float]:
-    """One token from raw logits (V,), and its probability in the last distribution: drawn, or the largest if greedy."""
-    logits = apply_stages(logits, decoding, seen)[-1].logits
+def _nonzero(values: Tensor) -> Tensor:
+    """Indices of what is not 0 in (V,); numpy needs a fifth of torch's time for it."""
+    return torch.from_numpy(np.flatnonzero(values.numpy() != 0))
+
+
+def _largest(logits: Tensor) -> int:
+    """Index of the largest of (V,), the first of equals; numpy needs a fifth of torch's time for it."""
+    return int(logits.numpy().argmax() if logits.is_cpu else logits.argmax())
+
+
+def sample(logits: Tensor, decoding: Decoding, context: Context, uniform: float | None) -> tuple[int, float]:
+    """One token from raw logits (V,) and its probability in the last distribution; the likeliest without `uniform`."""
+    logits = apply_stages(logits, decoding, context)[-1].logits
     probabilities = logits.softmax(-1)
-    token_id = int(logits.argmax()) if decoding.greedy else draw(probabilities, uniform)
+    token_id = _largest(logits) if uniform is None else draw(probabilities, uniform)
     return token_id, float(probabilities[token_id])

@@ -13,14 +13,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
 
 from playground import engine, frames, generate
 from playground.records import Decoding
 
 log = logging.getLogger(__name__)
 MIB = 1 << 20
+MOSAIC_EVERY = 0.15
+"""Seconds from one look at all heads to the next: the small pictures cost as much as the rest of a frame."""
 
 
 class RefusedError(ValueError):
@@ -62,7 +67,7 @@ class Entry:
         settled: the worker has let go of the run; until then a step that was under way may still be added.
         retired: forgotten, or replaced by a newer run of its session; nobody should show it any more.
         over: the last frame was made.
-        cost: processor seconds that the last look took.
+        cost: seconds that the last look took.
     """
 
     run: Any
@@ -75,10 +80,12 @@ class Entry:
     retired: bool = False
     over: bool = False
     cost: float = 0.0
+    _asked: deque[Future[str | None]] = field(default_factory=deque)
     _cursor: frames.Cursor = field(default_factory=frames.Cursor)
     _log: deque[tuple[int, str]] = field(default_factory=deque)
     _logged: int = 0
     _prefilled: int = -1
+    _tiled: float = 0.0
 
     def __post_init__(self) -> None:
         self.started = self.touched = self.clock()
@@ -98,14 +105,44 @@ class Entry:
         """JSON of everything since the last call, None when there is nothing new; the last one is of kind `end`."""
         with self._looking:
             self.touch()
-            started = time.thread_time()
+            started = time.perf_counter()
             finished = self.settled  # asked first: what happens after this line belongs to the next frame
             made = self._next()
             if made is None and finished and not self.over:
                 made, self.over = frames.end(self.run, self._cursor), True
             text = None if made is None else self._remember(made)
-            self.cost = time.thread_time() - started
+            self.cost = time.perf_counter() - started
             return text
+
+    @property
+    def fresh(self) -> bool:
+        """No frame was made yet."""
+        return self._cursor.seq == 0
+
+    def ask(self) -> Future[str | None]:
+        """The next frame, to be made by whoever computes the run, between two steps.
+
+        Made in a thread of its own it would fight with decoding for Python's lock and the cores, and cost it more.
+        """
+        asked: Future[str | None] = Future()
+        self._asked.append(asked)
+        if self.settled or self.retired:
+            self.answer()
+        return asked
+
+    def answer(self) -> None:
+        """Make the frames that were asked for; None for a run that nobody should show any more."""
+        while True:
+            try:
+                asked = self._asked.popleft()
+            except IndexError:
+                return
+            if not asked.set_running_or_notify_cancel():
+                continue  # nobody listens any more
+            try:
+                asked.set_result(None if self.retired else self.frame())
+            except Exception as error:
+                asked.set_exception(error)
 
     def _next(self) -> dict[str, Any] | None:
         run, cursor = self.run, self._cursor
@@ -114,10 +151,13 @@ class Entry:
         if run.state == "prefill" and run.rows != self._prefilled:
             self._prefilled = run.rows
             return frames.prefill(run, cursor)
-        return frames.delta(run, cursor, self.focus)
+        now = time.perf_counter()
+        mosaic = now - self._tiled >= MOSAIC_EVERY
+        self._tiled = now if mosaic else self._tiled
+        return frames.delta(run, cursor, self.focus, mosaic)
 
     def _remember(self, frame: dict[str, Any]) -> str:
-        text = json.dumps(frame, separators=(",", ":"))  # ASCII: lone surrogates travel as escapes
+        text = encoded(frame)
         self._log.append((int(frame["seq"]), text))
         self._logged += len(text)
         while self._logged > self.limits.log_bytes and len(self._log) > 1:
@@ -131,6 +171,14 @@ class Entry:
             if self._log and first < self._log[0][0]:
                 raise RefusedError("That part of the run is no longer kept: press Generate to make it again.")
             return [json.loads(text) for seq, text in self._log if first <= seq <= last]
+
+
+def encoded(frame: dict[str, Any]) -> str:
+    """JSON of a frame. The quick library refuses lone surrogates; the standard one writes them as escapes."""
+    try:
+        return orjson.dumps(frame).decode()
+    except TypeError:
+        return json.dumps(frame, separators=(",", ":"))
 
 
 class Store:
@@ -221,6 +269,7 @@ class Store:
                 self._active.remove(entry)
             entry.settled = True
             self._changed.notify_all()
+        entry.answer()
 
     def sweep(self) -> None:
         """Forget finished runs that nobody has looked at for long."""
@@ -269,6 +318,7 @@ class Store:
     def _forget(self, entry: Entry) -> None:
         entry.retired = True
         entry.run.stop()
+        entry.answer()
         self._entries.pop(entry.run.id, None)
         if entry in self._active:
             self._active.remove(entry)
@@ -305,7 +355,7 @@ def too_large(loaded: Any, planned: int, room: int, new_tokens: int) -> str:
 
 
 class Worker(threading.Thread):
-    """The one thread that computes: a step of each active run in turn."""
+    """The one thread that computes: a step of each active run in turn, and the frames that were asked for."""
 
     def __init__(self, store: Store, sweep_seconds: float = 30.0) -> None:
         super().__init__(name="decode", daemon=True)
@@ -339,6 +389,8 @@ class Worker(threading.Thread):
             run.end("error", explained(error))
         if run.finished:
             self._store.done(entry)
+        else:
+            entry.answer()
 
 
 def explained(error: Exception) -> str:

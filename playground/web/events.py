@@ -15,20 +15,21 @@ from playground.web.layout import SETTINGS, Page
 from playground.web.watching import watch
 
 PRIVATE: Any = {"api_visibility": "private", "concurrency_limit": None, "show_progress": "hidden"}
-_notices = itertools.count(1)  # equal sentences must differ, or the page would not show the second one
+_refusals = itertools.count(1)  # equal sentences must differ, or the page would not show the second one
 
 
 def wire(page: Page, store: Store, loaded: Any) -> None:
     """Connect the page to the store of runs; call it inside the page's Blocks."""
 
-    async def generate(request: gr.Request, prompt: Any, *values: Any) -> AsyncIterator[tuple[Any, Any]]:
+    async def generate(request: gr.Request, asked: Any) -> AsyncIterator[Any]:
         try:
+            prompt, values = asked_for(asked)
             entry = store.start(str(request.session_hash), loaded, prompt, decoding_from(values))
         except ValueError as error:
-            yield None, notice(str(error))  # the live view keeps what it shows
+            yield refusal(str(error))
             return
         async for frame in watch(entry):
-            yield frame, notice("")
+            yield frame
 
     def stop(request: gr.Request) -> None:
         store.stop(str(request.session_hash))
@@ -36,13 +37,24 @@ def wire(page: Page, store: Store, loaded: Any) -> None:
     def leave(request: gr.Request) -> None:
         store.leave(str(request.session_hash))
 
-    page.generate.click(
-        generate,
+    # With every streamed message Gradio tells all inputs and outputs of its event that it still goes on, which takes
+    # longer than drawing a panel does. So the values are gathered first, and the event has one of each.
+    gathered = page.generate.click(
+        None,
         [page.prompt, *page.settings],
-        [page.live, page.notice],
+        [page.asked],
+        js="(...values) => [values]",
+        trigger_mode="multiple",
+        **PRIVATE,
+    )
+    gathered.then(
+        generate,
+        [page.asked],
+        [page.live],
         preprocess=False,  # the raw values: they are checked here, in one place, with one kind of sentence
         trigger_mode="multiple",  # a second press replaces the run that is under way
         api_name="page_generate",
+        show_progress_on=[],
         **PRIVATE,
     )
     page.stop.click(stop, None, None, trigger_mode="multiple", api_name="page_stop", **PRIVATE)
@@ -57,9 +69,16 @@ def wire(page: Page, store: Store, loaded: Any) -> None:
     )
 
 
-def notice(sentence: str) -> dict[str, Any]:
-    """Value of the notice beside the prompt; the empty one is always the same and costs no redraw."""
-    return {"text": sentence, "at": next(_notices) if sentence else 0}
+def asked_for(asked: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The prompt, and the settings' raw values. Raises `ValueError` when the page did not send them."""
+    if not isinstance(asked, list) or len(asked) != 1 + len(SETTINGS):
+        raise ValueError("The page did not send all settings: reload it.")
+    return asked[0], tuple(asked[1:])
+
+
+def refusal(sentence: str) -> dict[str, Any]:
+    """Goes to the live view in place of a frame; the view keeps what it shows, and the notice shows the sentence."""
+    return {"refused": sentence, "at": next(_refusals)}
 
 
 def decoding_from(values: tuple[Any, ...]) -> Decoding:

@@ -25,13 +25,16 @@ FIGURE_POSITIONS = 512
 
 
 def server_functions(store: Store) -> list[Callable[[Any], Answer]]:
-    """The functions for `Live(server_functions=...)`: focus, row, logits, texts, backfill, figure."""
+    """The functions for `Live(server_functions=...)`: focus, row, angles, logits, texts, backfill, figure."""
 
     def focus(request: Any) -> Answer:
         return _answer(_focus, store, request)
 
     def row(request: Any) -> Answer:
         return _answer(_row, store, request)
+
+    def angles(request: Any) -> Answer:
+        return _answer(_angles, store, request)
 
     def logits(request: Any) -> Answer:
         return _answer(_logits, store, request)
@@ -45,7 +48,7 @@ def server_functions(store: Store) -> list[Callable[[Any], Answer]]:
     def figure(request: Any) -> Answer:
         return _answer(_figure, store, request)
 
-    return [focus, row, logits, texts, backfill, figure]
+    return [focus, row, angles, logits, texts, backfill, figure]
 
 
 def _answer(ask: Callable[[Entry, Mapping[str, Any]], Answer], store: Store, request: Any) -> Answer:
@@ -91,6 +94,11 @@ def _focus(entry: Entry, request: Mapping[str, Any]) -> Answer:
 def _row(entry: Entry, request: Mapping[str, Any]) -> Answer:
     layer, head = chosen_head(entry, request)
     return frames.row(entry.run, layer, head, whole(request, "position", entry.run.rows))
+
+
+def _angles(entry: Entry, request: Mapping[str, Any]) -> Answer:
+    layer = whole(request, "layer", len(entry.run.anatomy.heads))
+    return frames.angles(entry.run, layer, whole(request, "first", entry.run.capacity))
 
 
 def _logits(entry: Entry, request: Mapping[str, Any]) -> Answer:

@@ -22,14 +22,17 @@ NAME = "Decoder Playground"
 
 @dataclass(frozen=True)
 class Page:
-    """The parts of the page that events use; `settings` in the order of `SETTINGS`."""
+    """The parts of the page that events use; `settings` in the order of `SETTINGS`.
+
+    `asked` is not seen: its value is the prompt and the settings as they were when Generate was pressed.
+    """
 
     blocks: gr.Blocks
     prompt: gr.Textbox
     settings: tuple[gr.components.Component, ...]
     generate: gr.Button
     stop: gr.Button
-    notice: gr.HTML
+    asked: gr.HTML
     live: gr.HTML
 
 
@@ -50,14 +53,15 @@ def build(facts: Mapping[str, Any], new_tokens: int, server_functions: Sequence[
         with gr.Tabs(elem_id="views"):
             with gr.Tab("Playground", elem_id="playground-view"), gr.Row(elem_id="bench", equal_height=False):
                 with gr.Column(elem_id="settings", scale=0, min_width=296):
-                    prompt, sentence = _prompt()
+                    prompt = _prompt()
                     generate, stop = _buttons()
                     settings = _sampling(new_tokens)
+                    asked = gr.HTML(None, html_template="", visible="hidden", apply_default_css=False, padding=False)
                 with gr.Column(elem_id="stage", scale=1, min_width=320):
                     live = Live(server_functions=list(server_functions))
             with gr.Tab("Model", elem_id="model-view"):
                 _model(facts)
-    return Page(blocks, prompt, settings, generate, stop, sentence, live)
+    return Page(blocks, prompt, settings, generate, stop, asked, live)
 
 
 def head() -> str:
@@ -76,7 +80,7 @@ def _header(facts: Mapping[str, Any]) -> str:
     )
 
 
-def _prompt() -> tuple[gr.Textbox, gr.HTML]:
+def _prompt() -> gr.Textbox:
     prompt = gr.Textbox(
         EXAMPLES[0].prompt,
         label="Prompt",
@@ -85,9 +89,9 @@ def _prompt() -> tuple[gr.Textbox, gr.HTML]:
         max_lines=8,
         elem_id="prompt",
     )
-    sentence = notice()
+    notice()
     gr.HTML(_examples(), elem_id="examples", padding=False, apply_default_css=False)
-    return prompt, sentence
+    return prompt
 
 
 def _examples() -> str:
@@ -113,7 +117,7 @@ def _sampling(new_tokens: int) -> tuple[gr.components.Component, ...]:
         sliders = (
             gr.Slider(0, 2, start.temperature, step=0.05, label="Temperature"),
             gr.Slider(0, 200, start.top_k, step=1, label="Top-k"),
-            gr.Slider(0, 1, start.top_p, step=0.01, label="Top-p"),
+            gr.Slider(0.01, 1, start.top_p, step=0.01, label="Top-p"),
             gr.Slider(0, 1, start.min_p, step=0.01, label="Min-p"),
             gr.Slider(0.5, 2, start.repetition_penalty, step=0.05, label="Repetition penalty"),
             gr.Slider(1, new_tokens, min(start.max_new_tokens, new_tokens), step=1, label="Max new tokens"),

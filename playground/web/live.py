@@ -1,7 +1,8 @@
 """The live component: an empty place on the page that the modules in static/ fill and keep up to date.
 
-Its value is one frame of playground/frames.py as a JSON string (or the frame itself, or a list of frames). The text of
-prompts and tokens travels in the value only and never in a template, which Gradio would evaluate.
+Its value is one frame of playground/frames.py as a JSON string (or the frame itself, or a list of frames), or a
+refusal, {"refused": sentence, "at": number}, where the number makes equal sentences differ. The text of prompts and
+tokens travels in the value only and never in a template, which Gradio would evaluate.
 """
 
 from __future__ import annotations

@@ -7,17 +7,15 @@ import gradio as gr
 # The sentence reaches the page as text, never as markup: a template would be evaluated.
 _ON_LOAD = """
 const line = element.querySelector('[role=alert]');
-const show = () => {
-  line.textContent = props.value?.text ?? '';
-  document.body.classList.toggle('has-notice', line.textContent !== '');
-};
-watch('value', show);
-show();
+document.addEventListener('playground:notice', (event) => {
+  line.textContent = event.detail;
+  document.body.classList.toggle('has-notice', event.detail !== '');
+});
 """
 
 
 def notice() -> gr.HTML:
-    """Shows the `text` of its value, {"text": sentence, "at": number}; the number makes equal sentences differ.
+    """Shows the sentence that the live view tells: it is the one that hears of refusals.
 
     A function and not a subclass: for those Gradio writes a stub file beside the source.
     """

@@ -11,12 +11,12 @@ from playground.sessions import Entry
 
 MOST_OFTEN, LEAST_OFTEN = 1 / 30, 1 / 12
 """Seconds between two looks: eyes need no more, and less would no longer look alive."""
-SHARE = 0.08
-"""Part of one processor's time that making frames may take; what looking costs, decoding loses."""
+SHARE = 0.05
+"""Part of the time that making frames may take: decoding waits for them."""
 
 
 def pause(cost: float) -> float:
-    """Seconds from one look to the next when making a frame took `cost` seconds of processor time."""
+    """Seconds from one look to the next when making a frame took `cost` seconds."""
     return min(max(cost / SHARE, MOST_OFTEN), LEAST_OFTEN)
 
 
@@ -26,7 +26,8 @@ async def watch(entry: Entry) -> AsyncIterator[str]:
     due = loop.time()
     try:
         while not entry.over and not entry.retired:
-            frame = await run_sync(entry.frame)
+            at_once = entry.fresh or entry.settled  # else the worker makes it after the step under way
+            frame = await (run_sync(entry.frame) if at_once else asyncio.wrap_future(entry.ask()))
             if frame is not None:
                 yield frame
             due = max(due + pause(entry.cost), loop.time())

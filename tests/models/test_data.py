@@ -1,5 +1,6 @@
 """Documents, tokenizer, packing and the order of training rows."""
 
+import copy
 import itertools
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from models.data import END, Mixture, Source, documents, pack, train_tokenizer
+from models.evaluation import document_rows
 
 TEXTS = ["Once there was a cat.\n\nIt sat.", "A dog ran home. Café, 日本 and 🙂!", "The end of it all."]
 
@@ -47,6 +49,20 @@ def test_packing_keeps_every_document_and_its_borders(tokenizer) -> None:
     assert [tokenizer.decode(stream[a + 1 : b].tolist()) for a, b in itertools.pairwise(ends)] == TEXTS
 
 
+def test_a_tokenizer_with_a_token_of_its_own_for_beginnings_uses_it(tokenizer) -> None:
+    other = copy.deepcopy(tokenizer)
+    other.bos_token = "a"
+    first, last = other.bos_token_id, other.eos_token_id
+    assert first != last
+    texts = ["the", "his"]
+    wanted = [[first, *tokenizer(text)["input_ids"], last] for text in texts]
+    assert pack(texts, other).tolist() == wanted[0] + wanted[1]
+    assert document_rows(texts, other, 50) == wanted
+    other.eos_token = None
+    with pytest.raises(ValueError, match="no token that ends a text"):
+        pack(texts, other)
+
+
 def mixture(seed: int = 0) -> Mixture:
     first = Source("first", np.arange(0, 1000, dtype=np.uint16), 0.75)
     second = Source("second", np.arange(2000, 2200, dtype=np.uint16), 0.25)
@@ -76,6 +92,19 @@ def test_rows_depend_on_their_number_and_the_seed_only() -> None:
     assert (later.rows(37, 20) == whole[37:57]).all()
     assert (later.rows(3, 5) == whole[3:8]).all()
     assert not (mixture(seed=1).rows(0, 100) == whole).all()
+
+
+def test_a_part_of_the_rows_repeats_its_first_tokens() -> None:
+    source = Source("only", np.arange(20_000, dtype=np.uint16), 1.0)
+    plain, mixed = Mixture([source], 128, seed=0).rows(0, 150), Mixture([source], 128, seed=0, repeats=0.2).rows(0, 150)
+    repeated = [n for n in range(150) if not (plain[n] == mixed[n]).all()]
+    assert 15 < len(repeated) < 45
+    for number in repeated:
+        row = mixed[number]
+        period = int((row == row[0]).nonzero()[1, 0])
+        assert 16 <= period <= 64
+        assert (row[period:] == row[:-period]).all()
+        assert (row[:period] == plain[number, :period]).all()
 
 
 def test_a_data_set_shorter_than_a_row_is_refused_by_name() -> None:

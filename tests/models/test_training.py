@@ -1,82 +1,49 @@
 """A toy run: it learns, and an interrupted run ends where an uninterrupted one does."""
 
-import itertools
 import json
 import math
-import random
+import os
+import shutil
 import signal
+import subprocess
+import sys
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from models import load
-from models.data import END
-from models.training import (
-    Settings,
-    Trainer,
-    command,
-    decoder_config,
-    learning_rate,
-    main,
-    parameter_groups,
-    prepare_sources,
-    prepare_tokenizer,
-)
+from models.corpora import chosen
+from models.head_scores import KINDS
+from models.settings import Settings
+from models.trainer import Trainer, accelerator
+from models.training import main, new_model, prepare_tokenizer
+from models.training_run import packed_sources
 
-NAMES, VERBS, THINGS = ("Tom", "Ann", "Sam"), ("saw", "had", "hid"), ("a cat", "the sun", "a red ball")
-TOY = {
-    "mixture": "toy=1.0",
-    "vocab_size": 280,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 64,
-    "context_length": 32,
-    "rows": 8,
-    "learning_rate": 1e-2,
-    "warmup": 5,
-}
+ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sentences of three words each drawn at random: their order can be learned, their choice cannot."""
-    folder, draw = tmp_path_factory.mktemp("data"), random.Random(0)
-    (folder / "toy").mkdir()
-    for split, count in (("train", 900), ("valid", 20)):
-        lines = [f"{draw.choice(NAMES)} {draw.choice(VERBS)} {draw.choice(THINGS)}." for _ in range(count)]
-        text = "".join(f"{' '.join(lines[i : i + 5])}\n{END}\n" for i in range(0, count, 5))
-        (folder / "toy" / f"toy_{split}.txt").write_text(text, encoding="utf-8")
-    return folder
+@pytest.fixture
+def trainer(toy: Path, data: Path, toy_settings: dict) -> Callable[..., Trainer]:
+    """Makes a trainer of the toy model, with changes to its settings."""
+
+    def made(**changes) -> Trainer:
+        settings, sets = Settings(**{**toy_settings, **changes}), chosen(data, ["toy"])
+        tokenizer = prepare_tokenizer(settings, sets, toy / "work")
+        sources = packed_sources(sets, settings.shares(), tokenizer, toy / "work")
+        return Trainer(settings, new_model(settings, tokenizer), sources, accelerator(settings.precision, "cpu"))
+
+    return made
 
 
-def arguments(data: Path, folder: Path, **changes) -> list[str]:
-    options = {
-        **TOY,
-        "device": "cpu",
-        "threads": torch.get_num_threads(),
-        "evaluate_every": 30,
-        "sample_tokens": 3,
-        **changes,
-    }
-    listed = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
-    return [f"--data={data}", f"--work={folder / 'work'}", f"--out={folder / 'out'}", *listed]
-
-
-@pytest.fixture(scope="module")
-def finished(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("run")
-    main(arguments(data, folder, steps=50, short_until=0.3))
-    return folder
-
-
-def test_the_toy_model_learns_more_than_how_often_tokens_occur(finished: Path) -> None:
-    curve = json.loads((finished / "out" / "loss.json").read_text(encoding="utf-8"))
-    counts = Counter(np.load(finished / "work" / "toy.npy").tolist())
+def test_the_toy_model_learns_more_than_how_often_tokens_occur(toy: Path) -> None:
+    curve = json.loads((toy / "out" / "loss.json").read_text(encoding="utf-8"))
+    counts = Counter(np.load(toy / "work" / "toy.npy").tolist())
     total = sum(counts.values())
     entropy = -sum(n / total * math.log(n / total) for n in counts.values())
     assert curve["train"]["loss"][0] > entropy
@@ -84,19 +51,26 @@ def test_the_toy_model_learns_more_than_how_often_tokens_occur(finished: Path) -
     assert np.mean(curve["train"]["loss"][-5:]) < 0.75 * entropy
 
 
-def test_the_finished_checkpoint_loads_and_its_card_says_how_it_was_made(finished: Path) -> None:
-    loaded = load(finished / "out", device="cpu")
+def test_the_finished_checkpoint_loads_and_its_card_says_how_it_was_made(toy: Path) -> None:
+    loaded = load(toy / "out", device="cpu")
     assert loaded.card.parameters == sum(p.numel() for p in loaded.model.parameters())
     assert loaded.card.loss_curve["train"]["tokens"][-1] == 50 * 8 * 32
-    for words in ("--steps 50", "toy_valid", "bits per byte", "seed 0", "not stated", "CPU"):
+    for words in ("--steps 50", "toy_valid", "bits per byte", "| seed | 0 |", "| clip | 1.0 |", "not stated", "CPU"):
         assert words in loaded.card.readme
-    assert str(finished.parent) not in loaded.card.readme
+    assert str(toy.parent) not in loaded.card.readme
     assert not loaded.card.readme.startswith("---")
+    for name in asdict(Settings()):
+        assert f"\n| {name} | " in loaded.card.readme
+    assert {each.kind for each in loaded.card.heads} == set(KINDS)
+    assert list(loaded.card.loss_curve["heads"]) == ["step", *KINDS]
+    assert (toy / "out" / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_an_interrupted_run_ends_with_the_same_weights(finished: Path, data: Path, tmp_path: Path) -> None:
-    settings = Settings(**{**TOY, "steps": 8})
-    whole, first, second = (trainer_of(finished, settings) for _ in range(3))
+@pytest.mark.parametrize("random_parts", [{}, {"dropout": 0.1, "own_words": 0.2}], ids=["plain", "random parts"])
+def test_an_interrupted_run_ends_with_the_same_weights(
+    trainer: Callable[..., Trainer], tmp_path: Path, random_parts: dict
+) -> None:
+    whole, first, second = (trainer(steps=8, **random_parts) for _ in range(3))
     for _ in range(8):
         whole.advance()
     for _ in range(4):
@@ -111,56 +85,23 @@ def test_an_interrupted_run_ends_with_the_same_weights(finished: Path, data: Pat
     assert second.history.train["loss"] == whole.history.train["loss"]
 
 
-def test_a_second_start_of_a_finished_run_trains_no_further(finished: Path, data: Path) -> None:
-    before = (finished / "out" / "model.safetensors").read_bytes()
-    main(arguments(data, finished, steps=50, short_until=0.3))
-    assert (finished / "out" / "model.safetensors").read_bytes() == before
+def test_a_second_start_of_a_finished_run_trains_no_further(toy: Path, arguments: Callable[..., list[str]]) -> None:
+    before = (toy / "out" / "model.safetensors").read_bytes()
+    main(arguments(toy, steps=50, short_until=0.3))
+    assert (toy / "out" / "model.safetensors").read_bytes() == before
 
 
-def test_a_state_of_other_settings_is_refused_by_name(finished: Path) -> None:
-    other = trainer_of(finished, Settings(**{**TOY, "steps": 50, "learning_rate": 0.5, "seed": 3}))
+def test_a_state_of_other_settings_is_refused_by_name(toy: Path, trainer: Callable[..., Trainer]) -> None:
+    other = trainer(steps=50, short_until=0.3, learning_rate=0.5, seed=3)
     with pytest.raises(ValueError, match="another learning_rate, seed"):
-        other.restore(finished / "work" / "state.pt")
+        other.restore(toy / "work" / "state.pt")
 
 
-def trainer_of(finished: Path, settings: Settings) -> Trainer:
-    work = finished / "work"
-    tokenizer = prepare_tokenizer(settings, work, work)
-    return Trainer(
-        settings, prepare_sources(settings, work, work, tokenizer), decoder_config(settings, tokenizer), "cpu"
-    )
-
-
-def test_parts_of_a_step_add_up_to_the_whole(finished: Path) -> None:
-    whole, parts = (trainer_of(finished, Settings(**{**TOY, "accumulate": n})) for n in (1, 4))
+def test_parts_of_a_step_add_up_to_the_whole(trainer: Callable[..., Trainer]) -> None:
+    whole, parts = (trainer(accumulate=n) for n in (1, 3))
     assert parts.advance() == pytest.approx(whole.advance(), rel=1e-5)
     for a, b in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-3)
-
-
-def test_the_rate_warms_up_and_falls_along_a_cosine() -> None:
-    settings = Settings(steps=110, warmup=10, learning_rate=1.0, final_rate=0.1)
-    rates = [learning_rate(step, settings) for step in range(111)]
-    assert rates[0] == pytest.approx(0.1)
-    assert rates[9] == rates[10] == 1.0
-    assert rates[60] == pytest.approx(0.55)
-    assert rates[110] == pytest.approx(0.1)
-    assert all(a > b for a, b in itertools.pairwise(rates[10:]))
-
-
-def test_matrices_decay_and_norms_and_biases_do_not() -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4))
-    decayed, spared = parameter_groups(model, 0.1)
-    assert [tuple(p.shape) for p in decayed["params"]] == [(4, 3)]
-    assert [tuple(p.shape) for p in spared["params"]] == [(4,), (4,), (4,)]
-    assert (decayed["weight_decay"], spared["weight_decay"]) == (0.1, 0.0)
-
-
-def test_the_command_names_what_differs_from_the_defaults() -> None:
-    text = command(Settings(steps=7, short_until=0.5))
-    assert text.startswith("python -m models.training --data DATA")
-    assert text.endswith("--steps 7 \\\n  --short-until 0.5")
-    assert "--seed" not in text
 
 
 @pytest.mark.parametrize(
@@ -170,19 +111,24 @@ def test_the_command_names_what_differs_from_the_defaults() -> None:
         ({"mixture": "missing=1.0"}, "Data set missing has no file missing_train.txt"),
         ({"num_key_value_heads": 3}, "must be a multiple of num_key_value_heads"),
         ({"precision": "int4"}, "invalid choice: 'int4'"),
+        ({"tokenizer": "/nowhere"}, "There is no tokenizer.json in /nowhere"),
         ({"context_length": 100_000}, "too few for rows of 100000"),
     ],
 )
 def test_a_wrong_option_is_answered_with_a_sentence(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict, words: str
+    arguments: Callable[..., list[str]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict,
+    words: str,
 ) -> None:
     with pytest.raises(SystemExit):
-        main(arguments(data, tmp_path, **changes))
+        main(arguments(tmp_path, **changes))
     assert words in capsys.readouterr().err
 
 
 def test_asked_to_stop_it_saves_and_leaves(
-    finished: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     advance = Trainer.advance
 
@@ -192,15 +138,84 @@ def test_asked_to_stop_it_saves_and_leaves(
         return advance(self)
 
     monkeypatch.setattr(Trainer, "advance", advance_and_ask)
-    main(arguments(data, tmp_path, steps=10))
+    main(arguments(tmp_path, steps=10))
     assert torch.load(tmp_path / "work" / "state.pt", weights_only=True)["step"] == 3
     assert not (tmp_path / "out").exists()
 
 
-def test_a_changed_number_of_steps_is_taken_up_and_remembered(finished: Path, tmp_path: Path) -> None:
-    first, second = (trainer_of(finished, Settings(**{**TOY, "steps": steps})) for steps in (8, 20))
+def test_a_changed_number_of_steps_is_taken_up_and_remembered(trainer: Callable[..., Trainer], tmp_path: Path) -> None:
+    first, second = (trainer(steps=steps) for steps in (8, 20))
     first.advance()
     first.save(tmp_path / "state.pt")
     second.restore(tmp_path / "state.pt")
-    assert second.history.plans == [[1, 8]]
+    assert second.history.changes == [[1, "steps", 8]]
     assert second.step == 1
+
+
+def test_activations_computed_again_give_the_same_weights(trainer: Callable[..., Trainer]) -> None:
+    plain, again = (trainer(gradient_checkpointing=each, dropout=0.1) for each in (False, True))
+    for _ in range(3):
+        assert again.advance() == pytest.approx(plain.advance(), rel=1e-6)
+    for a, b in zip(plain.model.parameters(), again.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_products_in_bfloat16_leave_the_weights_in_float32(trainer: Callable[..., Trainer]) -> None:
+    rough, exact = (trainer(precision=each) for each in ("bfloat16", "float32"))
+    losses = [(rough.advance(), exact.advance()) for _ in range(3)]
+    assert losses == [(pytest.approx(b, rel=0.02), b) for _, b in losses]
+    assert any(a != b for a, b in losses)
+    assert {parameter.dtype for parameter in rough.model.parameters()} == {torch.float32}
+
+
+def test_rows_that_processes_cannot_share_are_refused(trainer: Callable[..., Trainer]) -> None:
+    made = trainer()
+    made.accelerator.state._shared_state["num_processes"] = 3
+    with pytest.raises(ValueError, match="8 rows cannot be shared evenly by 3 processes"):
+        Trainer(made.settings, made.model, made.mixture.sources, made.accelerator)
+
+
+def test_two_processes_end_with_the_weights_of_one(
+    arguments: Callable[..., list[str]], tmp_path: Path, free_port: int
+) -> None:
+    options = {"steps": 3, "precision": "float32", "threads": 1, "num_hidden_layers": 1, "sample_tokens": 1}
+    main(arguments(tmp_path / "one", **options))
+    shared = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port)}
+    line = [sys.executable, "-m", "models.training", *arguments(tmp_path / "two", **options)]
+    running = [
+        subprocess.Popen(
+            line, cwd=ROOT, stderr=subprocess.PIPE, env={**shared, "RANK": rank, "LOCAL_RANK": rank}, text=True
+        )
+        for rank in ("0", "1")
+    ]
+    ends = [(process.communicate(timeout=300)[1], process.returncode) for process in running]
+    assert [code for _, code in ends] == [0, 0], ends
+    one, two = (load_file(tmp_path / run / "out" / "model.safetensors") for run in ("one", "two"))
+    for name, weight in one.items():
+        torch.testing.assert_close(weight, two[name], atol=1e-4, rtol=1e-3)
+
+
+def test_anybody_trains_on_a_text_of_their_own(
+    arguments: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "mine.txt"
+    own.write_text("\n\n".join(f"Day {number}: it rained and I stayed in bed." for number in range(400)))
+    main(arguments(tmp_path, data=own, mixture=None, work=None, steps=3, schedule="wsd", compile=None, lora=None))
+    readme = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "| mine_valid |" in readme
+    assert "| mine | 100% |" in readme
+    assert (tmp_path / "out.work" / "state.pt").exists()
+    assert "tokens/s, MFU=" in capsys.readouterr().err
+
+
+def test_a_draft_takes_over_the_tokenizer_and_the_card_says_how_well_it_guesses(
+    toy: Path, arguments: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    shutil.copytree(toy, tmp_path / "run")
+    out = tmp_path / "run" / "out"
+    options = {"tokenizer": out, "work": tmp_path / "draft", "out": out / "draft", "num_hidden_layers": 1}
+    main(arguments(tmp_path, steps=3, **options))
+    main(arguments(tmp_path / "run", steps=50, short_until=0.3))
+    card = load(out, device="cpu").card
+    assert "accepts 0." in card.readme
+    assert load(out / "draft", device="cpu").card.vocab_size == card.vocab_size

@@ -112,7 +112,7 @@ def test_a_model_without_rotation_says_what_it_has_instead(checkpoint, loaded: L
 @pytest.mark.parametrize("width", [1, 2, 8])
 def test_pooled_rows_are_the_largest_of_their_cells(run: Run, width: int) -> None:
     start, end = 7, run.rows
-    pooled = attention.pooled_rows(run, start, end, width).numpy()
+    pooled = attention.pooled(run, start, end, width).numpy()
     whole = np.concatenate([run.attention(layer) for layer in range(len(run.anatomy.heads))])
     for row in range(pooled.shape[1]):
         for col in range(pooled.shape[2]):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -178,6 +181,16 @@ def test_views_refuse_what_does_not_exist_in_one_sentence(tiny: Loaded) -> None:
             view()
 
 
+def test_logits_are_kept_in_the_type_that_the_model_gives_and_shown_in_float32(tiny: Loaded) -> None:
+    half = replace(tiny, model=copy.deepcopy(tiny.model).to(torch.bfloat16))
+    run = generate(half, PROMPT, Decoding(max_new_tokens=4, top_k=5, stop_at_end=False)).finish()
+    assert run.step_logits[0].dtype == torch.bfloat16
+    assert run.logits(0).dtype == np.float32
+    assert run.nbytes == plan_bytes(half, run.prompt_length, 4)
+    step = run.steps[3]
+    assert step.probability == pytest.approx(float(run.distribution(3)[step.token_id]), abs=1e-6)
+
+
 def test_logits_are_dropped_but_stages_kept_when_they_would_take_too_much_room(
     tiny: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,3 +200,46 @@ def test_logits_are_dropped_but_stages_kept_when_they_would_take_too_much_room(
     assert [step.stages for step in bare.steps] == [step.stages for step in whole.steps]
     with pytest.raises(ValueError, match="fewer new tokens"):
         bare.logits(0)
+
+
+EVERYTHING = Decoding(
+    max_new_tokens=12,
+    temperature=1.3,
+    dynatemp_range=0.4,
+    top_k=60,
+    top_p=0.97,
+    xtc_probability=0.5,
+    xtc_threshold=0.05,
+    frequency_penalty=0.5,
+    dry_multiplier=0.8,
+    no_repeat_ngram_size=3,
+    bad_words_ids=[[5]],
+    force_words_ids=[[7, 8]],
+    min_new_tokens=12,
+    seed=3,
+)
+
+
+def test_every_stage_can_be_computed_again_from_the_record(tiny: Loaded) -> None:
+    run = generate(tiny, PROMPT, EVERYTHING).finish()
+    assert len(run.steps) == 12
+    assert len({step.chance for step in run.steps}) == 12
+    for step in run.steps:
+        last = run.distribution(step.index)
+        assert last[step.token_id] == pytest.approx(step.probability, rel=1e-5)
+        assert [each.kept for each in step.stages][-1] == int((last > 0).sum())
+    new = run.token_ids[run.prompt_length :]
+    assert 5 not in new
+    assert any(new[at : at + 2] == [7, 8] for at in range(11))
+    assert not {0} & set(new)
+    assert generate(tiny, PROMPT, EVERYTHING).finish().token_ids == run.token_ids
+
+
+def test_without_xtc_a_step_draws_one_number(tiny: Loaded) -> None:
+    plain = generate(tiny, PROMPT, Decoding(max_new_tokens=3)).finish()
+    assert [step.chance for step in plain.steps] == [None] * 3
+
+
+def test_words_that_do_not_fit_the_model_are_refused_before_anything_runs(tiny: Loaded) -> None:
+    with pytest.raises(ValueError, match="names token 99,999"):
+        generate(tiny, PROMPT, Decoding(bad_words_ids=[[99_999]]))

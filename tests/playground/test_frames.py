@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from models import Loaded
-from playground import Decoding, Run, frames, generate
+from playground import Decoding, Run, frames, generate, rope
 from tests.playground.conftest import PROMPT
 
 DECODING = Decoding(max_new_tokens=30, temperature=0.8, top_k=20, top_p=0.9, repetition_penalty=1.2, stop_at_end=False)
@@ -52,21 +52,24 @@ def test_messages_are_numbered_without_gaps_and_name_their_run(run: Run) -> None
 
 
 def test_steps_tell_the_probabilities_that_were_drawn_from(run: Run) -> None:
-    steps = [step for message in told(run)[1:-1] for step in message["steps"]]
+    messages = told(run)
+    steps = [step for message in messages[1:-1] for step in message["steps"]]
+    names = [(each["name"], each["setting"]) for each in messages[0]["stages"]]
+    assert names == [(each.name, each.setting) for each in run.steps[0].stages]
     assert [each["id"] for each in steps] == run.token_ids[run.prompt_length :]
     for each in steps:
         ids = unpack(each["ids"], "<u4").astype(int)
         assert each["id"] in ids
         assert len(set(ids)) == len(ids)
         np.testing.assert_array_equal(unpack(each["logits"]), run.logits(each["index"])[ids])
-        shown = unpack(each["probabilities"]).reshape(len(each["stages"]), len(ids))
-        for stage in range(len(each["stages"])):
+        stages = unpack(each["stages"]).reshape(-1, 3)
+        shown = unpack(each["probabilities"]).reshape(len(stages), len(ids))
+        for stage in range(len(stages)):
             np.testing.assert_allclose(shown[stage], run.distribution(each["index"], stage)[ids], atol=1e-6)
         assert each["probability"] == pytest.approx(float(run.distribution(each["index"])[each["id"]]), abs=1e-6)
         assert each["rank"] == int((run.logits(each["index"]) > run.logits(each["index"])[each["id"]]).sum())
-        for stage, record in zip(each["stages"], run.steps[each["index"]].stages, strict=True):
-            assert stage["name"] == record.name
-            assert (stage["kept"], stage["mass"]) == (record.kept, pytest.approx(record.mass))
+        for told_of, record in zip(stages, run.steps[each["index"]].stages, strict=True):
+            assert told_of == pytest.approx((record.kept, record.mass, record.entropy), rel=1e-6)
 
 
 def test_every_candidate_text_arrives_once(run: Run) -> None:
@@ -94,8 +97,24 @@ def test_rows_of_the_head_in_focus_are_exact(run: Run) -> None:
         D = run.anatomy.head_dims[FOCUS.layer]
         q = run.queries(FOCUS.layer)[FOCUS.head, first : first + count]
         np.testing.assert_array_equal(unpack(focus["q"]).reshape(-1, D), q)
-        assert ("cos" in focus) == (run.anatomy.rotary is not None)
     assert rows == run.rows
+
+
+def test_angles_turn_what_was_not_turned_into_what_was(run: Run) -> None:
+    run.finish()
+    if run.anatomy.rotary is None:
+        with pytest.raises(ValueError, match="Layer 1 does not rotate"):
+            frames.angles(run, 1, 0)
+        return
+    of = rope.pairs(run.anatomy.rotary, 1)
+    answer = frames.angles(run, 1, 2)
+    cos, sin = (unpack(answer[name]).reshape(-1, len(of.first)) for name in ("cos", "sin"))
+    assert len(cos) == run.capacity - 2  # told ahead of the run
+    q, turned = run.queries(1, rotated=False)[:, 2:], run.queries(1)[:, 2:]
+    x, y = q[..., of.first], q[..., of.second]
+    count = q.shape[1]
+    np.testing.assert_allclose(x * cos[:count] - y * sin[:count], turned[..., of.first], atol=1e-5)
+    np.testing.assert_allclose(y * cos[:count] + x * sin[:count], turned[..., of.second], atol=1e-5)
 
 
 def test_tiles_put_together_are_the_pooled_maps(run: Run) -> None:

@@ -352,3 +352,40 @@ def test_the_thread_works_by_itself_and_ends_when_the_store_is_closed(loaded: Lo
     store.close()
     worker.join(10)
     assert not worker.is_alive()
+
+
+def test_a_frame_that_was_asked_for_is_made_after_the_step_under_way(loaded: Loaded) -> None:
+    store = Store()
+    entry = store.start("a", loaded, "Hello", Decoding(max_new_tokens=4, stop_at_end=False))
+    worker = Worker(store)
+    begin, asked = entry.frame(), entry.ask()
+    assert begin is not None
+    assert not asked.done()
+    worker.advance(entry)
+    told = asked.result(0)
+    assert told is not None
+    assert [step["index"] for step in json.loads(told)["steps"]] == [0]
+
+
+def test_no_question_for_a_frame_stays_open(loaded: Loaded) -> None:
+    store = Store()
+    entry = store.start("a", loaded, "Hello", Decoding(max_new_tokens=1, stop_at_end=False))
+    entry.frame()
+    while_running = entry.ask()
+    Worker(store).advance(entry)
+    assert json.loads(while_running.result(0) or "")["kind"] == "steps"
+    assert json.loads(entry.ask().result(0) or "")["kind"] == "end"
+    other = store.start("b", loaded, "Hello", Decoding(max_new_tokens=4))
+    forgotten = other.ask()
+    store.leave("b")
+    assert forgotten.result(0) is None
+    assert other.ask().result(0) is None
+
+
+def test_a_frame_that_nobody_awaits_any_more_is_not_made(loaded: Loaded) -> None:
+    store = Store()
+    entry = store.start("a", loaded, "Hello", Decoding(max_new_tokens=4, stop_at_end=False))
+    entry.frame()
+    assert entry.ask().cancel()
+    Worker(store).advance(entry)
+    assert json.loads(entry.frame() or "")["seq"] == 1

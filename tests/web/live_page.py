@@ -20,7 +20,7 @@ PAGE = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>liv
 
 MOUNT = """async () => {
   const { mount } = await import("/static/live.js");
-  const names = ["focus", "row", "logits", "texts", "backfill", "figure"];
+  const names = ["focus", "row", "angles", "logits", "texts", "backfill", "figure"];
   const server = Object.fromEntries(names.map((name) => [name, (request) => window.ask(name, request)]));
   const props = { value: null };
   let seen = () => {};
@@ -62,6 +62,9 @@ class Tape:
     def _row(self, layer: int, head: int, position: int) -> dict[str, Any]:
         return frames.row(self.run, layer, head, position)
 
+    def _angles(self, layer: int, first: int) -> dict[str, Any]:
+        return frames.angles(self.run, layer, first)
+
     def _logits(self, step: int) -> dict[str, Any]:
         return frames.logits(self.run, step)
 
@@ -79,9 +82,10 @@ class LivePage:
         self.page, self.tape = page, tape
 
     def tell(self, *messages: Any) -> None:
-        """Hand over messages the way the page does: one value after another, as JSON."""
+        """Hand over messages the way the page does, one value after another as JSON, and let the page draw them."""
         for message in messages:
             self.page.evaluate("value => tell(value)", json.dumps(message))
+        self.page.wait_for_function("() => !app.pending")
 
     def tell_all(self) -> None:
         """The whole run."""

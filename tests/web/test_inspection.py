@@ -65,6 +65,14 @@ def test_row_is_exact(ask: Ask, entry: Entry) -> None:
     np.testing.assert_allclose(floats(answer["pattern"]), entry.run.attention(0, 2)[7, :8], atol=1e-6)
 
 
+def test_angles_reach_ahead_of_the_run(ask: Ask, entry: Entry) -> None:
+    answer = ask("angles", layer=0, first=3)
+    pairs = len(floats(answer["cos"])) // (entry.run.capacity - 3)
+    cos, sin = floats(answer["cos"]).reshape(-1, pairs), floats(answer["sin"]).reshape(-1, pairs)
+    np.testing.assert_allclose(cos**2 + sin**2, 1, atol=1e-6)
+    np.testing.assert_allclose(cos[0, 0], np.cos(3), atol=1e-6)  # the first pair turns by one radian a position
+
+
 def test_logits_are_those_of_the_step(ask: Ask, entry: Entry) -> None:
     np.testing.assert_array_equal(floats(ask("logits", step=4)["logits"]), entry.run.logits(4))
 

@@ -9,15 +9,20 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
+    EpsilonLogitsWarper,
+    EtaLogitsWarper,
     LogitsProcessorList,
     MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
+    TypicalLogitsWarper,
 )
 
-from playground import Decoding, sampling
+from playground import Decoding, sampling, truncation
+from playground.penalties import Context
+from playground.records import STAGE_ORDER
 from tests.web.live_page import module_page
 
 VOCABULARY = 900
@@ -60,9 +65,12 @@ def recut(page: Any, logits: torch.Tensor, decoding: Decoding) -> list[dict[str,
         ({"top_k": 5000}, TopKLogitsWarper(5000)),
         ({"top_p": 0.9}, TopPLogitsWarper(0.9)),
         ({"top_p": 0.05}, TopPLogitsWarper(0.05)),
-        ({"top_p": 0.0}, TopPLogitsWarper(0.0)),
         ({"min_p": 0.07}, MinPLogitsWarper(0.07)),
         ({"min_p": 1.0}, MinPLogitsWarper(1.0)),
+        ({"typical_p": 0.1}, TypicalLogitsWarper(0.1)),
+        ({"typical_p": 0.9}, TypicalLogitsWarper(0.9)),
+        ({"epsilon_cutoff": 0.002}, EpsilonLogitsWarper(0.002)),
+        ({"eta_cutoff": 0.02}, EtaLogitsWarper(0.02)),
     ],
 )
 def test_each_stage_equals_the_transformers_processor_of_its_name(
@@ -90,15 +98,36 @@ def test_the_chain_equals_the_processors_in_their_order(page: Any, logits: torch
         ]
     )
     expected = chain(torch.tensor([SEEN]), logits[None].double())[0].softmax(-1).numpy()
-    assert [stage["name"] for stage in stages] == ["softmax", *decoding.order]
+    assert [stage["name"] for stage in stages] == ["softmax", *sampling.active_stages(decoding)]
     np.testing.assert_allclose(stages[-1]["probabilities"], expected, atol=1e-12)
 
 
 def test_another_order_gives_what_python_gives(page: Any, logits: torch.Tensor) -> None:
     order = ("top_p", "min_p", "temperature", "repetition_penalty", "top_k")
-    decoding = Decoding(temperature=1.8, top_k=30, top_p=0.8, min_p=0.01, repetition_penalty=1.2, order=order)
-    seen = sampling.seen_tokens(SEEN, VOCABULARY)
-    applied = sampling.apply_stages(logits.double(), decoding, seen)
+    agree(page, logits, Decoding(temperature=1.8, top_k=30, top_p=0.8, min_p=0.01, repetition_penalty=1.2, order=order))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"frequency_penalty": 0.7},
+        {"presence_penalty": -0.7},
+        {"top_n_sigma": 0.8},
+        {"top_n_sigma": 2.0},
+        {"tfs_z": 0.2},
+        {"tfs_z": 0.97},
+        {"top_k": 2, "tfs_z": 0.5},
+        {"top_k": 40, "tfs_z": 0.9, "top_n_sigma": 1.0, "typical_p": 0.9, "frequency_penalty": 0.2, "eta_cutoff": 0.01},
+    ],
+)
+@pytest.mark.parametrize("ties", [False, True])
+def test_stages_of_llama_cpp_give_what_python_gives(page: Any, logits: torch.Tensor, settings: Any, ties: bool) -> None:
+    agree(page, logits.round() if ties else logits, Decoding(temperature=1.0, **settings))
+
+
+def agree(page: Any, logits: torch.Tensor, decoding: Decoding) -> None:
+    """The browser's stages are Python's."""
+    applied = sampling.apply_stages(logits.double(), decoding, Context(SEEN))
     raw = applied[0].logits.softmax(-1)
     for mine, stage in zip(recut(page, logits, decoding), applied, strict=True):
         kept = stage.logits > -torch.inf
@@ -106,6 +135,39 @@ def test_another_order_gives_what_python_gives(page: Any, logits: torch.Tensor) 
         assert (mine["name"], mine["setting"], mine["kept"]) == (stage.name, stage.setting, int(kept.sum()))
         assert mine["mass"] == pytest.approx(float(raw[kept].sum()))
         assert mine["entropy"] == pytest.approx(float(entropy))
+
+
+FOREIGN = {
+    "dynatemp_range": 0.5,
+    "xtc_probability": 0.5,
+    "dry_multiplier": 0.8,
+    "no_repeat_ngram_size": 2,
+    "sequence_bias": [[[3], 1.0]],
+    "bad_words_ids": [[3]],
+    "force_words_ids": [[3]],
+    "min_new_tokens": 3,
+}
+
+
+@pytest.mark.parametrize("name", STAGE_ORDER)
+def test_the_page_knows_which_stages_it_cannot_compute(page: Any, name: str) -> None:
+    values = {**FOREIGN, "repetition_penalty": 1.5, "frequency_penalty": 1, "presence_penalty": 1, "top_k": 5}
+    decoding = Decoding(**{"temperature": 1.0, name: values.get(name, 0.5)})
+    script = """async (settings) => {
+      const { activeStages, foreignStage } = await import("/static/sampling.js");
+      return [activeStages(settings), foreignStage(settings)];
+    }"""
+    active, foreign = page.evaluate(script, decoding.as_dict())
+    assert active == list(sampling.active_stages(decoding)) == [name]
+    assert foreign == (name if name in FOREIGN else None)
+
+
+def test_a_window_limits_what_the_penalties_see(page: Any) -> None:
+    script = """async () => {
+      const { recent } = await import("/static/sampling.js");
+      return [recent([1, 2, 3], -1), recent([1, 2, 3], 2), recent([1, 2, 3], 0), recent([1, 2, 3], 9)];
+    }"""
+    assert page.evaluate(script) == [[1, 2, 3], [2, 3], [], [1, 2, 3]]
 
 
 def test_ties_at_the_border_of_top_k_stay(page: Any) -> None:
@@ -132,7 +194,7 @@ def test_greedy_has_no_filters(page: Any, logits: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("uniform", [0.0, 1e-9, 0.2, 0.5, 0.99, 1 - 2**-53])
 def test_the_same_random_number_draws_the_same_token(page: Any, logits: torch.Tensor, uniform: float) -> None:
-    probabilities = sampling.keep_top_k(logits.double(), 50).softmax(-1)
+    probabilities = truncation.keep_top_k(logits.double(), 50).softmax(-1)
     script = """async ({ probabilities, uniform }) => {
       const { draw } = await import("/static/sampling.js");
       return draw(Float64Array.from(probabilities), uniform);

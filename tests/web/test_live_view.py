@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from models import Loaded
+from models.head_scores import HeadScore
 from playground import Decoding
 from tests.web.live_page import LivePage, Tape, live_page
 
@@ -146,6 +148,17 @@ def test_other_settings_recut_the_step_exactly_and_what_happened_comes_back(live
     assert after["rows"] == before["rows"]
 
 
+def test_a_step_that_cannot_be_recut_says_so_and_shows_what_happened(live: LivePage, tape: Tape) -> None:
+    live.pick(tape.run.prompt_length + 5)
+    before = live.get("() => app.drawn.nextToken.rows")
+    detail = {"temperature": 1.5, "no_repeat_ngram_size": 2}
+    live.get("detail => document.dispatchEvent(new CustomEvent('playground:settings', { detail }))", detail)
+    summary = live.page.get_by_role("region", name="Next token").locator(".summary")
+    summary.get_by_text("cannot be re-cut here, because the page does not compute the stage n-gram").wait_for()
+    assert live.get("() => app.drawn.nextToken.rows") == before
+    assert live.get("() => app.drawn.nextToken.whatIf") is False
+
+
 def test_the_runs_own_settings_are_no_what_if(live: LivePage, tape: Tape) -> None:
     own = {name: tape.run.decoding.as_dict()[name] for name in ("temperature", "top_k", "top_p")}
     live.get("detail => document.dispatchEvent(new CustomEvent('playground:settings', { detail }))", own)
@@ -274,3 +287,23 @@ def test_at_1440_by_900_all_panels_are_on_the_screen(browser: Any, tape: Tape) -
             box = live.page.get_by_role("region", name=name).bounding_box()
             assert box["y"] >= 0
             assert box["y"] + box["height"] <= 802
+
+
+def test_the_menu_of_interesting_heads_selects_them(browser: Any, loaded: Loaded) -> None:
+    heads = (HeadScore("induction", 1, 2, 0.5), HeadScore("induction", 0, 1, 0.8749), HeadScore("local", 1, 3, 0.25))
+    tape = Tape(replace(loaded, card=replace(loaded.card, heads=heads)), "Other", Decoding(max_new_tokens=4))
+    with live_page(browser, tape) as live:
+        live.tell_all()
+        menu = live.page.get_by_label("Best of each kind")
+        assert menu.locator("optgroup").evaluate_all("all => all.map((group) => group.label)") == ["induction", "local"]
+        menu.select_option("layer 0, head 1 · 0.87")
+        live.settled()
+        drawn = live.get("() => app.drawn.attention")
+        assert (drawn["layer"], drawn["head"]) == (0, 1)
+        live.get("() => app.selection.set({ layer: 0, head: 0 })")
+        live.settled()
+        assert menu.input_value() == ""
+
+
+def test_there_is_no_menu_of_heads_where_nothing_was_measured(live: LivePage) -> None:
+    assert not live.page.get_by_label("Best of each kind").is_visible()

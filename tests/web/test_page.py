@@ -52,7 +52,7 @@ class Visitor:
                     yield json.loads(line[6:])
 
     def outputs(self) -> list[list[Any]]:
-        """Values of (live, notice) as the browser puts them together from what is streamed."""
+        """Values of (live,) as the browser puts them together from what is streamed."""
         values: list[list[Any]] = []
         for message in self.stream():
             if message["msg"] == "process_generating":
@@ -86,8 +86,8 @@ def visitor(served: Served, config: dict[str, Any], request: pytest.FixtureReque
 
 
 def test_generate_streams_numbered_frames_to_the_end(visitor: Visitor) -> None:
-    visitor.join("page_generate", "Hello", *VALUES.values())
-    frames = [json.loads(live) for live, _ in visitor.outputs()]
+    visitor.join("page_generate", ["Hello", *VALUES.values()])
+    frames = [json.loads(live) for (live,) in visitor.outputs()]
     assert [frame["seq"] for frame in frames] == list(range(len(frames)))
     assert frames[0]["kind"] == "begin"
     assert frames[0]["decoding"]["seed"] == 7
@@ -115,15 +115,15 @@ def test_generate_streams_numbered_frames_to_the_end(visitor: Visitor) -> None:
 def test_bad_input_becomes_a_notice_and_leaves_the_rest_alone(
     visitor: Visitor, prompt: Any, changed: dict[str, Any], sentence: str
 ) -> None:
-    visitor.join("page_generate", prompt, *(VALUES | changed).values())
-    ((live, notice),) = visitor.outputs()
-    assert live is None
-    assert sentence in notice["text"]
-    assert "\n" not in notice["text"]
+    visitor.join("page_generate", [prompt, *(VALUES | changed).values()])
+    ((told,),) = visitor.outputs()
+    assert set(told) == {"refused", "at"}
+    assert sentence in told["refused"]
+    assert "\n" not in told["refused"]
 
 
 def test_stop_ends_the_run_and_says_so(visitor: Visitor) -> None:
-    visitor.join("page_generate", "Hello", *(VALUES | {"max_new_tokens": 240}).values())
+    visitor.join("page_generate", ["Hello", *(VALUES | {"max_new_tokens": 240}).values()])
     told = visitor.stream()
     next(message for message in told if message["msg"] == "process_generating")
     visitor.join("page_stop")
@@ -138,9 +138,9 @@ def test_stop_ends_the_run_and_says_so(visitor: Visitor) -> None:
 def test_each_tab_has_its_own_runs(served: Served, config: dict[str, Any]) -> None:
     tabs = [Visitor(served, config, f"own-{name}") for name in "ab"]
     for tab in tabs:
-        tab.join("page_generate", f"I am {tab.session}", *VALUES.values())
+        tab.join("page_generate", [f"I am {tab.session}", *VALUES.values()])
     for tab in tabs:
-        frames = [json.loads(live) for live, _ in tab.outputs()]
+        frames = [json.loads(live) for (live,) in tab.outputs()]
         assert len({frame["run"] for frame in frames}) == 1
         (entry,) = served.store.runs(tab.session)
         assert entry.run.id == frames[0]["run"]
@@ -154,7 +154,7 @@ def test_closing_the_tab_frees_its_memory(served: Served, config: dict[str, Any]
     with tab.client.stream("GET", f"/gradio_api/heartbeat/{tab.session}") as heart:
         beats = heart.iter_lines()  # kept: the stream closes with it
         next(beats)
-        tab.join("page_generate", "Hello", *VALUES.values())
+        tab.join("page_generate", ["Hello", *VALUES.values()])
         tab.outputs()
         assert served.store.used(tab.session) > 0
     tab.client.close()
@@ -179,9 +179,15 @@ def test_numbers_that_are_none_are_refused() -> None:
             events.decoding_from((poison, *list(VALUES.values())[1:]))
 
 
-def test_equal_notices_differ() -> None:
-    assert events.notice("No.") != events.notice("No.")
-    assert events.notice("") == events.notice("")
+def test_equal_refusals_differ() -> None:
+    assert events.refusal("No.") != events.refusal("No.")
+
+
+@pytest.mark.parametrize("asked", [None, [], "Hello", ["Hello"], {"prompt": "Hello"}])
+def test_values_that_did_not_come_from_the_page_are_refused(visitor: Visitor, asked: Any) -> None:
+    visitor.join("page_generate", asked)
+    ((told,),) = visitor.outputs()
+    assert told["refused"]
 
 
 def test_the_widgets_carry_their_names(config: dict[str, Any]) -> None:

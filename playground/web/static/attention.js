@@ -3,10 +3,13 @@
 import { el, setText } from "./dom.js";
 import { entropy, headKind, KINDS, rowShares, strongest } from "./attention_math.js";
 import { exact, nats, percent, quote, visible } from "./format.js";
-import { ARCS, drawArcs, drawMapFrame, FocusMap, GUTTER, KEYS, mapHit } from "./focus_map.js";
+import { ARCS, drawArcs, drawMapFrame, drawQueryLabels, drawSelected, FocusMap } from "./focus_map.js";
+import { GUTTER, KEYS, labelledRows, mapHit } from "./focus_map.js";
 import { drawMosaicFrame, Mosaic, mosaicBox, mosaicHit } from "./mosaic.js";
+import { headMenu } from "./head_menu.js";
 import { Panel } from "./panel.js";
 import { picker } from "./picker.js";
+import { Sheet } from "./surface.js";
 
 const EMPTY =
   "Every head of every layer will show here as a tile: which earlier tokens each token reads from. Choose one to see it in full.";
@@ -21,6 +24,7 @@ export class AttentionPanel {
     this.panel = new Panel({ name: "Attention", id: "attention", empty: EMPTY, ...app.hooks });
     this.mosaic = new Mosaic();
     this.map = new FocusMap();
+    this.sheets = { frame: new Sheet(), labels: new Sheet() };
     this.kindKey = "";
     /** @type {typeof KINDS[0]|null} */
     this.kind = null;
@@ -28,11 +32,12 @@ export class AttentionPanel {
     this.boxes = null;
     this.layer = picker("Layer", (layer) => app.selection.set({ layer }));
     this.head = picker("Head", (head) => app.selection.set({ head }));
+    this.menu = headMenu((head) => app.selection.set(head));
     this.badge = el("span.lv-badge", { tabindex: 0 });
     const about = () => this.kind && app.tip.show(belowOf(this.badge), kindHelp(this.kind));
     for (const event of ["pointerenter", "focus"]) this.badge.addEventListener(event, about);
     for (const event of ["pointerleave", "blur"]) this.badge.addEventListener(event, () => app.tip.hide());
-    this.panel.controls.append(this.layer.root, this.head.root, this.badge);
+    this.panel.controls.append(this.menu.root, this.layer.root, this.head.root, this.badge);
     this.listen();
   }
 
@@ -42,7 +47,7 @@ export class AttentionPanel {
     host.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => this.onHover(event));
     host.addEventListener("pointerleave", () => {
       this.app.tip.hide();
-      this.panel.surface.begin("over");
+      this.panel.surface.unmark();
     });
   }
 
@@ -78,7 +83,7 @@ export class AttentionPanel {
   /** @param {PointerEvent} event */
   onHover(event) {
     const { store, tip } = this.app;
-    const pen = this.panel.surface.begin("over");
+    this.panel.surface.unmark();
     if (!this.boxes || !store.begin) return;
     const at = this.panel.surface.point(event);
     const tile = mosaicHit(this.boxes.mosaic, at, store.begin.model.heads);
@@ -86,16 +91,17 @@ export class AttentionPanel {
     const key = this.keyAt(at);
     this.panel.canvasHost.style.cursor = tile || cell || key !== null ? "pointer" : "";
     if (tile) tip.show(event, [`Layer ${tile.layer} · head ${tile.head}`, "Click to see this head"]);
-    else if (cell && cell.row < store.rows) this.hoverCell(event, pen, cell);
+    else if (cell && cell.row < store.rows) this.hoverCell(event, cell);
     else if (key !== null) tip.show(event, this.aboutCell(this.app.selection.row, key));
     else tip.hide();
   }
 
-  /** @param {PointerEvent} event @param {CanvasRenderingContext2D} pen @param {{row: number, key: number}} cell */
-  hoverCell(event, pen, cell) {
+  /** @param {PointerEvent} event @param {{row: number, key: number}} cell */
+  hoverCell(event, cell) {
     const { map } = /** @type {NonNullable<typeof this.boxes>} */ (this.boxes);
     const side = Math.max(3, map.size / map.extent);
     const step = map.size / map.extent;
+    const pen = this.panel.surface.begin("over");
     pen.strokeStyle = this.app.palette.colors.ink;
     pen.strokeRect(map.x + cell.key * step - 0.5, map.y + cell.row * step - 0.5, side + 1, side + 1);
     this.app.tip.show(event, this.aboutCell(cell.row, cell.key));
@@ -126,17 +132,25 @@ export class AttentionPanel {
   }
 
   /** @param {import('./live.js').View} view */
-  draw(view) {
+  paint(view) {
+    if (!view.begin || !view.store.rows) return;
+    this.judge(view);
+    if (this.panel.pictured) this.picture(view);
+  }
+
+  /** @param {import('./live.js').View} view */
+  write(view) {
     const { store, begin } = view;
     if (!begin) return this.panel.blank();
+    this.menu.fill(begin.run, begin.heads, view.layer, view.head);
     this.layer.fill(begin.model.heads.length, view.layer);
     this.head.fill(begin.model.heads[view.layer], view.head);
     if (!store.rows) return this.panel.say(`Reading the prompt: ${store.prefill.done} of ${store.prefill.of} tokens.`);
     this.panel.reveal();
-    this.judge(view);
+    setText(this.badge, this.kind ? `${this.kind.name} · derived` : "");
+    this.badge.hidden = !this.kind;
     this.panel.describe(this.summary(view));
-    if (this.panel.tabular) return this.panel.fillTable(this.table(view));
-    if (this.panel.surface.visible) this.picture(view);
+    if (this.panel.tabular) this.panel.fillTable(this.table(view));
   }
 
   /** @param {import('./live.js').View} view */
@@ -150,12 +164,30 @@ export class AttentionPanel {
     this.map.paint(boxes.map, this.mapPicture(view, heads), palette, surface.ratio);
     const pen = surface.begin("base");
     this.mosaic.draw(pen, boxes.mosaic, surface.ratio);
-    drawMosaicFrame(pen, boxes.mosaic, heads, palette, view);
-    this.caption(pen, boxes.mosaic, surface.height);
     this.map.draw(pen, boxes.map);
-    drawMapFrame(pen, boxes.map, view, palette);
+    this.frame(pen, view, boxes, heads);
+    drawSelected(pen, boxes.map, view, palette);
     drawArcs(pen, boxes.map, view, palette);
     this.record(view);
+  }
+
+  /** Borders and labels. @param {CanvasRenderingContext2D} pen @param {import('./live.js').View} view @param {NonNullable<AttentionPanel['boxes']>} boxes @param {number[]} heads */
+  frame(pen, view, { mosaic, map }, heads) {
+    const { surface } = this.panel;
+    const { palette, store } = this.app;
+    const facts = [palette.version, store.run, view.layer, view.head];
+    const places = [mosaic.cell, ...heads, map.x, map.size, map.extent, store.tiles?.bin];
+    const whole = { x: 0, y: 0, width: surface.width, height: surface.height };
+    this.sheets.frame.draw(pen, whole, [...facts, ...places], (own) => {
+      drawMosaicFrame(own, mosaic, heads, palette, view);
+      this.caption(own, mosaic, surface.height);
+      drawMapFrame(own, map, view, palette);
+    });
+    const labels = labelledRows(map, view);
+    const gutter = { x: map.x - GUTTER, y: map.y - ABOVE, width: GUTTER, height: map.size + 2 * ABOVE };
+    this.sheets.labels.draw(pen, gutter, [palette.version, store.run, map.extent, ...labels.rows], (own) =>
+      drawQueryLabels(own, map, labels, store.tokens, palette),
+    );
   }
 
   /** The head's own map; until it is here, its tile of the mosaic. @param {import('./live.js').View} view @param {number[]} heads */
@@ -205,8 +237,6 @@ export class AttentionPanel {
       this.kindKey = key;
       this.kind = this.findKind(view);
     }
-    setText(this.badge, this.kind ? `${this.kind.name} · derived` : "");
-    this.badge.hidden = !this.kind;
   }
 
   /** @param {import('./live.js').View} view */

@@ -1,39 +1,30 @@
 // @ts-check
 /** Drawing for the KV cache panel. */
 import { Bitmap, line } from "./surface.js";
-import { total } from "./cache_math.js";
 import { bytes, count } from "./format.js";
 
 /** @typedef {{x: number, y: number, width: number, height: number, layers: number}} Box */
 
 /**
  * @typedef {{
- *   store: import('./store.js').Store, facts: {positions: number, k: number, v: number, reserved: number}, end: number,
+ *   line: Point[], facts: {positions: number, k: number, v: number, reserved: number}, end: number,
  *   extent: number, prompt: number, palette: import('./palette.js').Palette,
- * }} Growth  `end`: top of the axis in bytes
+ * }} Growth  `line`: what was measured, oldest first; `end`: top of the axis in bytes
  */
+
+/** @param {Box} box @param {{extent: number, end: number}} growth */
+const scalesOf = (box, { extent, end }) => ({
+  x: (/** @type {number} */ positions) => box.x + (positions / extent) * box.width,
+  y: (/** @type {number} */ size) => box.y + box.height * (1 - size / end),
+});
 
 /** Bytes over positions, K below V; what is reserved stands apart. @param {CanvasRenderingContext2D} pen @param {Box} box @param {Growth} growth */
 export function drawGrowth(pen, box, growth) {
-  const { store, facts, end, extent, palette } = growth;
-  const x = (/** @type {number} */ positions) => box.x + (positions / extent) * box.width;
-  const y = (/** @type {number} */ size) => box.y + box.height * (1 - size / end);
-  drawAxes(pen, box, growth, x, y);
-  const log = store.cacheLog;
+  const { facts, palette } = growth;
+  const { x, y } = scalesOf(box, growth);
   const now = { positions: facts.positions, k: facts.k, v: facts.v };
-  const past = [
-    ...log
-      .filter((m) => m.positions <= now.positions)
-      .map((m) => ({ positions: m.positions, k: total(m.k), v: total(m.v) })),
-    now,
-  ];
-  const later = [
-    now,
-    ...log
-      .filter((m) => m.positions > now.positions)
-      .map((m) => ({ positions: m.positions, k: total(m.k), v: total(m.v) })),
-  ];
-  past.unshift({ positions: 0, k: 0, v: 0 });
+  const past = [{ positions: 0, k: 0, v: 0 }, ...growth.line.filter((m) => m.positions <= now.positions), now];
+  const later = [now, ...growth.line.filter((m) => m.positions > now.positions)];
   for (const [points, alpha] of /** @type {[typeof past, number][]} */ ([
     [past, 0.85],
     [later, 0.22],
@@ -75,8 +66,10 @@ function area(pen, points, low, high, color, x, y) {
   pen.fill();
 }
 
-/** @param {CanvasRenderingContext2D} pen @param {Box} box @param {Growth} growth @param {(n: number) => number} x @param {(n: number) => number} y */
-function drawAxes(pen, box, { end, extent, prompt, palette }, x, y) {
+/** @param {CanvasRenderingContext2D} pen @param {Box} box @param {Growth} growth */
+export function drawAxes(pen, box, growth) {
+  const { end, extent, prompt, palette } = growth;
+  const { x, y } = scalesOf(box, growth);
   pen.font = palette.font(10);
   pen.lineWidth = 1;
   pen.fillStyle = palette.colors.muted;
@@ -210,21 +203,24 @@ export class HeatPicture {
     this.bitmap = new Bitmap();
     this.key = "";
     this.high = 0;
+    this.count = 0; // columns painted
   }
 
   /** @param {import('./growing.js').Rows} rows @param {import('./store.js').Store} store @param {import('./palette.js').Palette} palette */
   paint(rows, store, palette) {
-    const key = [store.run, rows.count, store.extent, palette.version].join();
-    if (key === this.key) return;
-    this.key = key;
+    const key = [store.run, store.extent, palette.version].join();
+    if (key === this.key && rows.count === this.count) return;
     const { bitmap } = this;
+    let first = key === this.key ? this.count : 0;
+    const fresh = rows.data.subarray(first * rows.width, rows.count * rows.width);
+    const high = fresh.reduce((a, b) => Math.max(a, b), first ? this.high : 0);
+    if (high !== this.high) first = 0; // another scale
+    Object.assign(this, { key, high, count: rows.count });
     bitmap.resize(Math.ceil(store.extent), rows.width);
-    bitmap.pixels.fill(palette.maskPixel);
-    const used = rows.data.subarray(0, rows.count * rows.width);
-    this.high = used.reduce((a, b) => Math.max(a, b), 0);
-    for (let n = 0; n < rows.count; n++) {
+    if (!first) bitmap.pixels.fill(palette.maskPixel);
+    for (let n = first; n < rows.count; n++) {
       for (let layer = 0; layer < rows.width; layer++) {
-        const level = used[n * rows.width + layer] / (this.high || 1);
+        const level = rows.data[n * rows.width + layer] / (high || 1);
         bitmap.pixels[layer * bitmap.width + n] = palette.lut[Math.round(level * 255)];
       }
     }
@@ -232,8 +228,8 @@ export class HeatPicture {
   }
 }
 
-/** @param {CanvasRenderingContext2D} pen @param {Box} box @param {HeatPicture} picture @param {{which: 'k'|'v', store: import('./store.js').Store, positions: number, layer: number, palette: import('./palette.js').Palette}} view */
-export function drawHeat(pen, box, picture, { which, store, positions, layer, palette }) {
+/** @param {CanvasRenderingContext2D} pen @param {Box} box @param {HeatPicture} picture @param {{store: import('./store.js').Store, positions: number, palette: import('./palette.js').Palette}} view */
+export function drawHeat(pen, box, picture, { store, positions, palette }) {
   const column = box.width / store.extent;
   const row = box.height / box.layers;
   pen.imageSmoothingEnabled = column < 1;
@@ -247,23 +243,28 @@ export function drawHeat(pen, box, picture, { which, store, positions, layer, pa
   pen.strokeStyle = palette.colors.accent;
   pen.lineWidth = 1.5;
   pen.strokeRect(now - Math.max(column, 2) - 0.5, box.y - 1, Math.max(column, 2) + 1, box.height + 2);
-  heatLabels(pen, box, which, picture.high, layer, palette);
 }
 
 /** @param {CanvasRenderingContext2D} pen @param {Box} box @param {number} column @param {number} row @param {number} extent @param {import('./palette.js').Palette} palette */
 function cellBorders(pen, box, column, row, extent, palette) {
   pen.strokeStyle = palette.colors.panel;
   pen.lineWidth = 1;
+  pen.beginPath();
   for (let layer = 1; layer < box.layers && row > 3; layer++) {
-    line(pen, box.x, Math.round(box.y + layer * row) + 0.5, box.x + box.width, Math.round(box.y + layer * row) + 0.5);
+    const y = Math.round(box.y + layer * row) + 0.5;
+    pen.moveTo(box.x, y);
+    pen.lineTo(box.x + box.width, y);
   }
   for (let n = 1; n < extent && column >= 4; n++) {
-    line(pen, Math.round(box.x + n * column) + 0.5, box.y, Math.round(box.x + n * column) + 0.5, box.y + box.height);
+    const x = Math.round(box.x + n * column) + 0.5;
+    pen.moveTo(x, box.y);
+    pen.lineTo(x, box.y + box.height);
   }
+  pen.stroke();
 }
 
 /** @param {CanvasRenderingContext2D} pen @param {Box} box @param {'k'|'v'} which @param {number} high @param {number} layer @param {import('./palette.js').Palette} palette */
-function heatLabels(pen, box, which, high, layer, palette) {
+export function drawHeatLabels(pen, box, which, high, layer, palette) {
   pen.textAlign = "left";
   pen.font = palette.font(11, 600);
   pen.fillStyle = which === "k" ? palette.colors.kText : palette.colors.vText;

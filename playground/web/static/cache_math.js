@@ -25,6 +25,42 @@ export function formulaText(begin, positions) {
 export const total = (values) => values.reduce((a, b) => a + b, 0);
 
 /**
+ * Measurements in bytes over all layers, as a line: points that lie straight between their neighbours are left out,
+ * so that a long run is drawn as fast as a short one.
+ */
+export class GrowthLine {
+  constructor() {
+    /** @type {import('./types.js').CacheSize[]|null} */
+    this.log = null;
+    this.taken = 0; // entries of the log
+    /** @type {{positions: number, k: number, v: number}[]} */
+    this.points = [];
+  }
+
+  /** @param {import('./types.js').CacheSize[]} log oldest first, the same array while a run goes on */
+  follow(log) {
+    if (log !== this.log) Object.assign(this, { log, taken: 0, points: [] });
+    for (; this.taken < log.length; this.taken++) {
+      const { positions, k, v } = log[this.taken];
+      this.add({ positions, k: total(k), v: total(v) });
+    }
+    return this.points;
+  }
+
+  /** @param {{positions: number, k: number, v: number}} point */
+  add(point) {
+    const [a, b] = [this.points.at(-2), this.points.at(-1)];
+    const straight = (/** @type {'k'|'v'} */ which) =>
+      a &&
+      b &&
+      (b[which] - a[which]) * (point.positions - a.positions) ===
+        (point[which] - a[which]) * (b.positions - a.positions);
+    if (straight("k") && straight("v")) this.points.pop();
+    this.points.push(point);
+  }
+}
+
+/**
  * The measurement at so many positions, else the nearest one: frames may carry several steps at once.
  * @param {import('./types.js').CacheSize[]} log oldest first @param {number} positions
  */

@@ -16,52 +16,86 @@ export function grid(width, height, n) {
   return { ...best, stepX: width / best.columns, stepY: height / best.rows };
 }
 
-/**
- * One dial: before (thin, faint) and after (strong), q and k on one scale each.
- * @param {CanvasRenderingContext2D} pen @param {{x: number, y: number, r: number}} at @param {import('./rope_math.js').Pair} pair
- * @param {{q: number, k: number}} longest @param {import('./palette.js').Palette} palette @param {boolean} chosen
- */
-export function drawDial(pen, at, pair, longest, palette, chosen) {
-  pen.lineWidth = chosen ? 1.5 : 1;
-  pen.strokeStyle = chosen ? palette.colors.accent : palette.colors.line;
+/** @typedef {{x: number, y: number, r: number}} Dial */
+
+/** Circles, as one path. @param {CanvasRenderingContext2D} pen @param {Dial[]} dials */
+export function drawRings(pen, dials) {
   pen.beginPath();
-  pen.arc(at.x, at.y, at.r, 0, TURN);
+  for (const { x, y, r } of dials) {
+    pen.moveTo(x + r, y);
+    pen.arc(x, y, r, 0, TURN);
+  }
   pen.stroke();
-  hand(pen, at, pair.kBefore, longest.k, palette.colors.k, 0.35, 1);
-  hand(pen, at, pair.qBefore, longest.q, palette.colors.q, 0.35, 1);
-  const weight = at.r > 30 ? 2.5 : 1.75;
-  hand(pen, at, pair.k, longest.k, palette.colors.k, 1, weight);
-  hand(pen, at, pair.q, longest.q, palette.colors.q, 1, weight);
 }
 
-/** y up, as in mathematics. @param {CanvasRenderingContext2D} pen @param {{x: number, y: number, r: number}} at @param {number[]} v @param {number} longest @param {string} color @param {number} alpha @param {number} weight */
-function hand(pen, at, [x, y], longest, color, alpha, weight) {
+/**
+ * The hands of dials: before (thin, faint) and after (strong), q and k on one scale each. Dials do not overlap, so
+ * hands of a kind make one path: a stroke for each would take several times as long.
+ * @param {CanvasRenderingContext2D} pen @param {Dial[]} dials @param {import('./rope_math.js').Pair[]} pairs
+ * @param {{q: number, k: number}} longest @param {import('./palette.js').Palette} palette
+ */
+export function drawHands(pen, dials, pairs, longest, palette) {
+  const weight = dials[0].r > 30 ? 2.5 : 1.75;
+  const { k, q } = palette.colors;
+  for (const [which, unit, color, alpha, width] of /** @type {const} */ ([
+    ["kBefore", longest.k, k, 0.35, 1],
+    ["qBefore", longest.q, q, 0.35, 1],
+    ["k", longest.k, k, 1, weight],
+    ["q", longest.q, q, 1, weight],
+  ])) {
+    pen.globalAlpha = alpha;
+    pen.strokeStyle = pen.fillStyle = color;
+    pen.lineWidth = width;
+    const tips = pairs.map((pair, i) => tip(dials[i], pair[which], unit));
+    strokeHands(pen, dials, tips, width * (alpha === 1 ? 1.1 : 0.9));
+  }
+  pen.globalAlpha = 1;
+}
+
+/** Where a hand ends; y up, as in mathematics. @param {Dial} at @param {number[]} vector @param {number} longest */
+function tip(at, [x, y], longest) {
   const length = Math.hypot(x, y) || 1e-9;
   // the square root keeps the directions of short pairs readable
   const unit = ((at.r - 1) * Math.sqrt(length / longest)) / length;
-  pen.globalAlpha = alpha;
-  pen.strokeStyle = pen.fillStyle = color;
-  pen.lineWidth = weight;
-  line(pen, at.x, at.y, at.x + x * unit, at.y - y * unit);
+  return { x: at.x + x * unit, y: at.y - y * unit };
+}
+
+/** @param {CanvasRenderingContext2D} pen @param {Dial[]} dials @param {{x: number, y: number}[]} tips @param {number} radius */
+function strokeHands(pen, dials, tips, radius) {
   pen.beginPath();
-  pen.arc(at.x + x * unit, at.y - y * unit, weight * (alpha === 1 ? 1.1 : 0.9), 0, TURN);
+  dials.forEach((from, i) => {
+    pen.moveTo(from.x, from.y);
+    pen.lineTo(tips[i].x, tips[i].y);
+  });
+  pen.stroke();
+  pen.beginPath();
+  for (const { x, y } of tips) {
+    pen.moveTo(x + radius, y);
+    pen.arc(x, y, radius, 0, TURN);
+  }
   pen.fill();
-  pen.globalAlpha = 1;
 }
 
 /**
  * The large dial: also how far each vector was turned.
- * @param {CanvasRenderingContext2D} pen @param {{x: number, y: number, r: number}} at @param {import('./rope_math.js').Pair} pair
+ * @param {CanvasRenderingContext2D} pen @param {Dial} at @param {import('./rope_math.js').Pair} pair
  * @param {{q: number, k: number}} longest @param {import('./palette.js').Palette} palette
  */
 export function drawBigDial(pen, at, pair, longest, palette) {
+  sweep(pen, at, pair.kBefore, pair.kAngle, at.r * 0.3, palette.colors.k);
+  sweep(pen, at, pair.qBefore, pair.qAngle, at.r * 0.42, palette.colors.q);
+  drawHands(pen, [at], [pair], longest, palette);
+}
+
+/** What the large dial is drawn on. @param {CanvasRenderingContext2D} pen @param {Dial} at @param {import('./palette.js').Palette} palette */
+export function drawBigRing(pen, at, palette) {
   pen.strokeStyle = palette.colors.grid;
   pen.lineWidth = 1;
   line(pen, at.x - at.r, at.y, at.x + at.r, at.y);
   line(pen, at.x, at.y - at.r, at.x, at.y + at.r);
-  sweep(pen, at, pair.kBefore, pair.kAngle, at.r * 0.3, palette.colors.k);
-  sweep(pen, at, pair.qBefore, pair.qAngle, at.r * 0.42, palette.colors.q);
-  drawDial(pen, at, pair, longest, palette, true);
+  pen.strokeStyle = palette.colors.accent;
+  pen.lineWidth = 1.5;
+  drawRings(pen, [at]);
 }
 
 /** @param {CanvasRenderingContext2D} pen @param {{x: number, y: number, r: number}} at @param {number[]} before @param {number} angle @param {number} radius @param {string} color */
@@ -84,18 +118,23 @@ function sweep(pen, at, [x, y], angle, radius, color) {
 
 /** @typedef {{x: number, y: number, width: number, height: number}} Box */
 
-/**
- * Bars of what each pair adds to the score, zero line in the middle of what is needed.
- * @param {CanvasRenderingContext2D} pen @param {Box} box @param {import('./rope_math.js').Decomposition} parts
- * @param {number} chosen @param {import('./palette.js').Palette} palette
- */
-export function drawShares(pen, box, parts, chosen, palette) {
-  const values = shareValues(parts);
+/** @typedef {{high: number, low: number, unit: number, zero: number}} ShareScale  both ends in scores, `unit` in px, `zero` the y of no score */
+
+/** Of the bars, zero line in the middle of what is needed. @param {Box} box @param {number[]} values @returns {ShareScale} */
+export function shareScale(box, values) {
   const high = niceEnd(Math.max(...values, 0));
   const low = niceEnd(Math.max(...values.map((v) => -v), 0));
   const unit = box.height / (high + low || 1);
-  const zero = box.y + high * unit;
-  drawShareAxis(pen, box, zero, high, low, palette);
+  return { high, low, unit, zero: box.y + high * unit };
+}
+
+/**
+ * Bars of what each pair adds to the score.
+ * @param {CanvasRenderingContext2D} pen @param {Box} box @param {import('./rope_math.js').Decomposition} parts
+ * @param {ShareScale} scale @param {number} chosen @param {import('./palette.js').Palette} palette
+ */
+export function drawShares(pen, box, parts, { zero, unit }, chosen, palette) {
+  const values = shareValues(parts);
   const step = box.width / values.length;
   values.forEach((value, i) => {
     const rest = i >= parts.pairs.length;
@@ -119,8 +158,8 @@ function niceEnd(x) {
   return 10 * unit;
 }
 
-/** @param {CanvasRenderingContext2D} pen @param {Box} box @param {number} zero @param {number} high @param {number} low @param {import('./palette.js').Palette} palette */
-function drawShareAxis(pen, box, zero, high, low, palette) {
+/** @param {CanvasRenderingContext2D} pen @param {Box} box @param {ShareScale} scale @param {import('./palette.js').Palette} palette */
+export function drawShareAxis(pen, box, { zero, high, low }, palette) {
   pen.lineWidth = 1;
   pen.font = palette.font(10);
   pen.textAlign = "right";

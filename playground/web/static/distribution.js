@@ -1,6 +1,6 @@
 // @ts-check
 /** What the next-token panel shows of a step: what happened, or what other settings would have made of it. */
-import { applyStages, describe, draw, largest } from "./sampling.js";
+import { applyStages, describe, draw, foreignStage, largest, recent } from "./sampling.js";
 
 /**
  * @typedef {{
@@ -9,8 +9,9 @@ import { applyStages, describe, draw, largest } from "./sampling.js";
  * `drawn`: the token of the text; `chosen`: the one that the same random number picks under the settings shown
  * @typedef {{
  *   stages: import('./types.js').Stage[], candidates: Candidate[], rest: {count: number, mass: number[]},
- *   whatIf: boolean, whole: boolean, chosen: number,
- * }} Distribution  `rest`: everything that has no row, its mass by stage; `whole`: over the whole vocabulary
+ *   whatIf: boolean, whole: boolean, chosen: number, foreign?: string,
+ * }} Distribution  `rest`: everything that has no row, its mass by stage; `whole`: over the whole vocabulary; `foreign`: the
+ * stage that keeps the page from re-cutting the step, which is then shown as it happened
  */
 
 /** @param {number[]} probabilities by stage @returns {number} */
@@ -60,18 +61,23 @@ function restOf(candidates, stages, vocabulary) {
 
 /**
  * The same step under other settings. With the whole vocabulary's logits it is exact; with the most likely ones alone
- * the rest counts as removed by every filter, and `whole` says so.
+ * the rest counts as removed by every filter, and `whole` says so. With a stage that this page does not compute, it is
+ * what happened, and `foreign` names the stage.
  * @param {import('./types.js').Step} step @param {import('./types.js').Settings} settings
  * @param {number[]} context ids of all tokens before the step's
  * @param {import('./types.js').Logits|null} logits @param {number} vocabulary @returns {Distribution}
  */
 export function recut(step, settings, context, logits, vocabulary) {
+  const foreign = foreignStage(settings);
+  if (foreign) return { ...happened(step, vocabulary), foreign };
   const whole = logits !== null && logits.ids === null;
   const raw = whole ? logits.logits : logits?.logits || step.logits;
   const ids = whole ? null : logits?.ids || step.ids;
   const place = new Map(ids ? Array.from(ids, (id, i) => /** @type {[number, number]} */ ([id, i])) : []);
   const indexOf = (/** @type {number} */ id) => (ids ? place.get(id) : id);
-  const seen = context.map(indexOf).filter((i) => i !== undefined);
+  const seen = recent(context, settings.penalty_last_n)
+    .map(indexOf)
+    .filter((i) => i !== undefined);
   const stages = describe(applyStages(raw, settings, /** @type {number[]} */ (seen)));
   const known = whole
     ? 1

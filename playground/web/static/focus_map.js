@@ -15,29 +15,38 @@ export class FocusMap {
   constructor() {
     this.bitmap = new Bitmap();
     this.key = "";
+    this.version = -1; // of the map when it was painted
+    this.rows = 0; // painted
   }
 
   /**
+   * Rows come in order, and old ones stay: while nothing else changes, only new ones are painted.
    * @param {MapBox} box @param {{map: import('./growing.js').PooledMaps, plane: number}} picture
    * @param {import('./palette.js').Palette} palette @param {number} ratio
    */
   paint(box, { map, plane }, palette, ratio) {
     const side = Math.max(1, Math.round(box.size * ratio));
-    const key = [map.id, map.version, plane, box.extent, side, palette.version].join();
-    if (key === this.key) return;
-    this.key = key;
+    const key = [map.id, map.bin, plane, box.extent, side, palette.version].join();
+    if (key === this.key && map.version === this.version) return;
+    const from = key === this.key ? Math.floor(this.rows / map.bin) : 0;
+    Object.assign(this, { key, version: map.version, rows: map.rows });
     this.bitmap.resize(side, side);
-    this.bitmap.pixels.fill(palette.maskPixel);
-    this.fill(map, plane * map.limit ** 2, coverage(side, box.extent / map.bin), palette.lut);
-    this.bitmap.flush();
+    if (!from) this.bitmap.pixels.fill(palette.maskPixel);
+    const cover = coverage(side, box.extent / map.bin);
+    const first = Math.max(
+      0,
+      cover.end.findIndex((end) => end > from),
+    );
+    this.fill(map, plane * map.limit ** 2, cover, palette.lut, first);
+    this.bitmap.flush(first);
   }
 
-  /** @param {import('./growing.js').PooledMaps} map @param {number} base @param {{first: Int32Array, end: Int32Array}} cover @param {Uint32Array} lut */
-  fill(map, base, cover, lut) {
+  /** @param {import('./growing.js').PooledMaps} map @param {number} base @param {{first: Int32Array, end: Int32Array}} cover @param {Uint32Array} lut @param {number} top first row of pixels */
+  fill(map, base, cover, lut, top) {
     const { limit, data } = map;
     const { width, pixels } = this.bitmap;
     const rows = Math.ceil(map.rows / map.bin);
-    for (let y = 0; y < width; y++) {
+    for (let y = top; y < width; y++) {
       const last = cover.end[y] - 1;
       if (cover.first[y] >= rows) break;
       for (let x = 0; x < width && cover.first[x] <= last; x++) {
@@ -71,7 +80,7 @@ export function mapHit(box, at) {
 }
 
 /**
- * Frame, labels, the current row and the chosen key.
+ * What surrounds the map and seldom changes.
  * @param {CanvasRenderingContext2D} pen @param {MapBox} box
  * @param {import('./live.js').View} view @param {import('./palette.js').Palette} palette
  */
@@ -79,11 +88,20 @@ export function drawMapFrame(pen, box, view, palette) {
   pen.strokeStyle = palette.colors.line;
   pen.lineWidth = 1;
   pen.strokeRect(box.x - 0.5, box.y - 0.5, box.size + 1, box.size + 1);
-  drawQueryLabels(pen, box, view, palette);
   drawKeyTicks(pen, box, palette);
   drawCorner(pen, box, view, palette);
+}
+
+/**
+ * The current row and the chosen key.
+ * @param {CanvasRenderingContext2D} pen @param {MapBox} box
+ * @param {import('./live.js').View} view @param {import('./palette.js').Palette} palette
+ */
+export function drawSelected(pen, box, view, palette) {
+  drawOwnLabel(pen, box, view, palette);
   const step = box.size / box.extent;
   const top = box.y + view.row * step;
+  pen.lineWidth = 1;
   pen.strokeStyle = palette.colors.k;
   if (view.key !== null)
     line(pen, box.x + along(box, view.key), box.y + top - box.y, box.x + along(box, view.key), box.y + box.size + ARCS);
@@ -105,19 +123,32 @@ function drawCorner(pen, box, view, palette) {
   });
 }
 
-/** @param {CanvasRenderingContext2D} pen @param {MapBox} box @param {import('./live.js').View} view @param {import('./palette.js').Palette} palette */
-function drawQueryLabels(pen, box, view, palette) {
+/** Rows that have room for a label: each, or every so many. @param {MapBox} box @param {import('./live.js').View} view */
+export function labelledRows(box, view) {
   const step = box.size / box.extent;
   const every = Math.max(1, axisStep(LABEL / step));
-  pen.textAlign = "right";
+  const rows = [];
   for (let row = 0; row < view.store.rows; row += every) {
-    if (Math.abs(row - view.row) * step < LABEL) continue; // the current row has its own label
-    pen.fillStyle = palette.colors.muted;
-    pen.font = palette.font(10);
-    const text = every === 1 ? visible(view.store.tokens[row].text) : String(row);
+    if (Math.abs(row - view.row) * step >= LABEL) rows.push(row); // the current row has its own label
+  }
+  return { rows, byName: every === 1 };
+}
+
+/** @param {CanvasRenderingContext2D} pen @param {MapBox} box @param {{rows: number[], byName: boolean}} labels @param {import('./types.js').Token[]} tokens @param {import('./palette.js').Palette} palette */
+export function drawQueryLabels(pen, box, { rows, byName }, tokens, palette) {
+  pen.textAlign = "right";
+  pen.fillStyle = palette.colors.muted;
+  pen.font = palette.font(10);
+  for (const row of rows) {
+    const text = byName ? visible(tokens[row].text) : String(row);
     pen.fillText(fitText(pen, text, GUTTER - 10), box.x - 6, box.y + along(box, row));
   }
+}
+
+/** @param {CanvasRenderingContext2D} pen @param {MapBox} box @param {import('./live.js').View} view @param {import('./palette.js').Palette} palette */
+function drawOwnLabel(pen, box, view, palette) {
   if (view.row < 0) return;
+  pen.textAlign = "right";
   pen.fillStyle = palette.colors.accent;
   pen.font = palette.font(11, 600);
   pen.fillText(

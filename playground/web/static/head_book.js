@@ -1,5 +1,5 @@
 // @ts-check
-/** What is known of single heads: exact rows, rotated q and k, and a map. Recent heads are kept. */
+/** What is known of single heads: exact rows, rotated q and k, and a map; and the angles of layers. Recent heads are kept. */
 import { f32, u8 } from "./codec.js";
 import { meanShares, rowShares } from "./attention_math.js";
 import { PooledMaps, Rows } from "./growing.js";
@@ -7,6 +7,9 @@ import { PooledMaps, Rows } from "./growing.js";
 const MAP_CELLS = 512;
 const HEADS_KEPT = 24;
 const ROWS_KEPT = 4096;
+const AHEAD = 64; // positions whose angles should be here before the run is
+
+/** @typedef {{cos: Rows, sin: Rows}} Rotation a row a position, a column a pair */
 
 export class Head {
   /** @param {number} layer @param {number} head @param {number} size head size */
@@ -15,10 +18,6 @@ export class Head {
     this.head = head;
     this.q = new Rows(size);
     this.k = new Rows(size);
-    /** @type {Rows|null} */
-    this.cos = null;
-    /** @type {Rows|null} */
-    this.sin = null;
     this.map = new PooledMaps(1, MAP_CELLS);
     /** @type {Map<number, Float32Array>} exact attention rows by position */
     this.patterns = new Map();
@@ -47,17 +46,10 @@ export class Head {
     this.patterns.set(position, pattern);
   }
 
-  /** q, k, cos, sin of rows from `first`. @param {number} first @param {any} answer */
+  /** q and k of rows from `first`. @param {number} first @param {any} answer */
   write(first, answer) {
     this.q.write(first, f32(answer.q));
     this.k.write(first, f32(answer.k));
-    if (!answer.cos) return;
-    const [cos, sin] = [f32(answer.cos), f32(answer.sin)];
-    const rows = this.q.count - first;
-    this.cos ??= new Rows(cos.length / rows);
-    this.sin ??= new Rows(sin.length / rows);
-    this.cos.write(first, cos);
-    this.sin.write(first, sin);
   }
 }
 
@@ -67,6 +59,30 @@ export class HeadBook {
     this.store = store;
     /** @type {Map<string, Head>} most recently used last */
     this.heads = new Map();
+    /** @type {Map<number, Rotation>} by rotation table, for layers that share one share its angles */
+    this.rotations = new Map();
+  }
+
+  /**
+   * Angles of a layer, asked for ahead of the run; null where the layer does not rotate.
+   * @param {number} layer @returns {Rotation|null}
+   */
+  wantAngles(layer) {
+    const { store } = this;
+    const { rope, planned } = store.begin || { rope: null, planned: 0 };
+    const table = rope ? rope.layers[layer] : -1;
+    if (!rope || table < 0) return null;
+    const pairs = rope.tables[table].pairs.length;
+    const known = this.rotations.get(table) || { cos: new Rows(pairs), sin: new Rows(pairs) };
+    this.rotations.set(table, known);
+    const first = known.cos.count;
+    if (first < Math.min(planned, store.rows + AHEAD)) {
+      store.fetchOnce(`angles ${table}`, "angles", { layer, first }, (answer) => {
+        known.cos.write(answer.first, f32(answer.cos));
+        known.sin.write(answer.first, f32(answer.sin));
+      });
+    }
+    return known;
   }
 
   /** @param {number} layer @param {number} head @returns {Head|null} */

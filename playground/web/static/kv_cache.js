@@ -1,13 +1,16 @@
 // @ts-check
 /** KV cache: bytes as they grow, what stands in each position, heads kept against heads that ask. */
 import { el, setText } from "./dom.js";
-import { byteEnd, formulaBytes, formulaText, measuredAt, total } from "./cache_math.js";
-import { drawGlyph, drawGrowth, drawHeat, HeatPicture, heatBoxes } from "./cache_drawing.js";
+import { byteEnd, formulaBytes, formulaText, GrowthLine, measuredAt, total } from "./cache_math.js";
+import { drawAxes, drawGlyph, drawGrowth, drawHeat, drawHeatLabels, HeatPicture, heatBoxes } from "./cache_drawing.js";
 import { bytes, count, exact, plural, quote, visible } from "./format.js";
 import { Panel } from "./panel.js";
+import { Sheet } from "./surface.js";
 
 const EMPTY =
   "The memory of the run will grow here: the bytes of keys and values, layer by layer and position by position.";
+
+const WHICH = /** @type {const} */ (["k", "v"]);
 
 export class CachePanel {
   /** @param {import('./live.js').App} app */
@@ -19,9 +22,13 @@ export class CachePanel {
     this.formula = el("span.lv-formula");
     this.measured = el("span.lv-measured");
     this.panel.extra.append(this.formula, this.measured);
+    this.sheet = new Sheet();
+    this.line = new GrowthLine();
     this.pictures = { k: new HeatPicture(), v: new HeatPicture() };
     /** @type {ReturnType<CachePanel['arrange']>|null} */
     this.boxes = null;
+    /** @type {ReturnType<CachePanel['facts']>|null} */
+    this.told = null;
     this.listen();
   }
 
@@ -68,22 +75,29 @@ export class CachePanel {
   }
 
   /** @param {import('./live.js').View} view */
-  draw(view) {
+  paint(view) {
     const { begin, store } = view;
+    this.told = begin && store.cache ? this.facts(view, begin) : null;
+    if (!this.told || !begin) return;
+    this.record(view, this.told);
+    if (this.panel.pictured) this.picture(view, begin, this.told);
+  }
+
+  /** @param {import('./live.js').View} view */
+  write(view) {
+    const { begin, store } = view;
+    const facts = this.told;
     this.panel.extra.hidden = !begin || !store.cache;
     if (!begin) return this.panel.blank();
     setText(this.kind, `${begin.cache.kind} · ${begin.cache.dtype}`);
-    if (!store.cache)
+    if (!facts)
       return this.panel.say(`Reading the prompt: ${store.prefill.done} of ${store.prefill.of} positions are stored.`);
     this.panel.reveal();
-    const facts = this.facts(view, begin);
     this.panel.describe(facts.summary);
     setText(this.formula, `${formulaText(begin, facts.positions)} = ${count(facts.formula)}\u00a0B`);
     setText(this.measured, facts.comparison);
     this.measured.classList.toggle("lv-agrees", facts.agree);
-    this.record(view, facts);
-    if (this.panel.tabular) return this.panel.fillTable(this.table(view, begin, facts));
-    if (this.panel.surface.visible) this.picture(view, begin, facts);
+    if (this.panel.tabular) this.panel.fillTable(this.table(view, begin, facts));
   }
 
   /** Numbers of the selected moment. @param {import('./live.js').View} view @param {import('./types.js').Begin} begin */
@@ -138,23 +152,31 @@ export class CachePanel {
     this.boxes = boxes;
     const pen = surface.begin("base");
     const end = byteEnd(Math.max(facts.reserved, facts.formula));
-    drawGrowth(pen, boxes.growth, { store, facts, end, extent: store.extent, prompt: store.promptLength, palette });
-    if (boxes.glyph.width > 90) {
-      const heads = { query: begin.model.heads[view.layer], kept: begin.model.kv_heads[view.layer] };
-      drawGlyph(pen, boxes.glyph, heads, palette);
+    const line = this.line.follow(store.cacheLog);
+    const growth = { line, facts, end, extent: store.extent, prompt: store.promptLength, palette };
+    for (const which of WHICH) if (store.norms) this.pictures[which].paint(store.norms[which], store, palette);
+    this.backdrop(pen, view, boxes, growth);
+    drawGrowth(pen, boxes.growth, growth);
+    if (!store.norms) return;
+    for (const which of WHICH) {
+      drawHeat(pen, boxes[which], this.pictures[which], { store, positions: facts.positions, palette });
     }
-    for (const which of /** @type {const} */ (["k", "v"])) {
-      const rows = store.norms?.[which];
-      if (!rows) continue;
-      this.pictures[which].paint(rows, store, palette);
-      drawHeat(pen, boxes[which], this.pictures[which], {
-        which,
-        store,
-        positions: facts.positions,
-        layer: view.layer,
-        palette,
-      });
-    }
+  }
+
+  /** Axes, labels, and who shares what. @param {CanvasRenderingContext2D} pen @param {import('./live.js').View} view @param {ReturnType<CachePanel['arrange']>} boxes @param {import('./cache_drawing.js').Growth} growth */
+  backdrop(pen, { begin, store, layer }, boxes, growth) {
+    const { surface } = this.panel;
+    const { palette } = this.app;
+    const heads = { query: begin?.model.heads[layer] ?? 1, kept: begin?.model.kv_heads[layer] ?? 1 };
+    const highs = WHICH.map((which) => this.pictures[which].high);
+    const facts = [palette.version, growth.end, growth.extent, growth.prompt, boxes.k.layers, layer];
+    const whole = { x: 0, y: 0, width: surface.width, height: surface.height };
+    this.sheet.draw(pen, whole, [...facts, heads.query, heads.kept, !store.norms, ...highs], (own) => {
+      drawAxes(own, boxes.growth, growth);
+      if (boxes.glyph.width > 90) drawGlyph(own, boxes.glyph, heads, palette);
+      if (!store.norms) return;
+      for (const which of WHICH) drawHeatLabels(own, boxes[which], which, this.pictures[which].high, layer, palette);
+    });
   }
 
   /** @param {import('./live.js').View} view @param {ReturnType<CachePanel['facts']>} facts */

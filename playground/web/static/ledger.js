@@ -26,6 +26,21 @@ const NAMES = /** @type {Record<string, string>} */ ({
   top_k: "top-k",
   top_p: "top-p",
   min_p: "min-p",
+  dynatemp_range: "dyn. temp",
+  typical_p: "typical",
+  epsilon_cutoff: "epsilon",
+  eta_cutoff: "eta",
+  top_n_sigma: "sigma",
+  tfs_z: "tail-free",
+  xtc_probability: "XTC",
+  frequency_penalty: "frequency",
+  presence_penalty: "presence",
+  dry_multiplier: "DRY",
+  no_repeat_ngram_size: "n-gram",
+  sequence_bias: "bias",
+  bad_words_ids: "banned",
+  force_words_ids: "forced",
+  min_new_tokens: "length",
 });
 
 /** @param {{name: string, setting: number|string|null}} stage */

@@ -43,8 +43,9 @@ export class App {
     /** @type {Partial<import('./types.js').Settings>|null} */
     this.settings = null;
     this.hooks = {
+      paper: () => this.palette.colors.panel,
       redraw: (/** @type {string} */ id) => this.invalidate(id),
-      draw: (/** @type {string} */ id) => this.panels.find(({ panel }) => panel.id === id)?.draw(this.view),
+      draw: (/** @type {string} */ id) => this.drawPanels((panel) => panel.id === id),
       enlarge: (/** @type {string} */ id) => void this.dialog.open(id),
     };
     /** What was last drawn, from which values: for tests. @type {Record<string, any>} */
@@ -67,7 +68,10 @@ export class App {
     this.root.setAttribute("aria-description", KEYS);
     this.root.addEventListener("keydown", (event) => this.onKey(event));
     document.addEventListener("playground:settings", (event) => this.whatIf(/** @type {CustomEvent} */ (event).detail));
-    document.fonts?.ready.then(() => this.invalidate());
+    document.fonts?.ready.then(() => {
+      this.palette.read(); // what was drawn with other fonts is out of date
+      this.repaint();
+    });
     /** @type {View} */
     this.view = this.look();
   }
@@ -161,12 +165,23 @@ export class App {
     const { due } = this;
     this.due = new Set();
     if (!due) this.view = this.look();
-    for (const panel of this.panels) if (!due || due.has(panel.panel.id)) panel.draw(this.view);
+    this.drawPanels((panel) => !due || due.has(panel.id));
     if (due) return;
     this.status.sync();
     this.tokens.sync(); // last: it asks for the layout, which all writing before it would make out of date
     this.publish();
     this.drawn.drawMs = performance.now() - started;
+  }
+
+  /**
+   * Pictures of all panels, then words of all: text on a canvas asks the browser for the page's layout, and a word
+   * written before it would have made that out of date.
+   * @param {(panel: import('./panel.js').Panel) => boolean} wanted
+   */
+  drawPanels(wanted) {
+    const chosen = this.panels.filter(({ panel }) => wanted(panel));
+    for (const each of chosen) each.paint(this.view);
+    for (const each of chosen) each.write(this.view);
   }
 
   /** State for tests and styles, on the element itself. */
@@ -198,6 +213,15 @@ async function styled() {
   await loaded;
 }
 
+let notice = ""; // said beside the prompt
+
+/** @param {string} sentence why the last prompt was refused; empty when it was not */
+function notify(sentence) {
+  if (sentence === "" && notice === "") return;
+  notice = sentence;
+  document.dispatchEvent(new CustomEvent("playground:notice", { detail: sentence }));
+}
+
 /**
  * Fill the component's place on the page.
  * @param {HTMLElement} element @param {{props: any, server: import('./types.js').Server, watch: (name: string, seen: () => void) => void}} gradio
@@ -208,7 +232,11 @@ export async function mount(element, { props, server, watch }) {
   await styled();
   const app = new App(root, server);
   root.live = app;
-  const receive = () => app.store.receive(props.value);
+  const receive = () => {
+    const sentence = props.value?.refused;
+    if (sentence === undefined) app.store.receive(props.value);
+    if (props.value) notify(sentence ?? "");
+  };
   watch("value", receive);
   receive();
   app.invalidate();

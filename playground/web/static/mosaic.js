@@ -27,29 +27,32 @@ export class Mosaic {
   constructor() {
     this.bitmap = new Bitmap();
     this.key = "";
+    this.version = -1; // of the tiles when they were painted
+    this.rows = 0; // painted
   }
 
   /**
-   * Repaint the pixels when the data or the place changed.
+   * Repaint all pixels when the place changed, else those of new rows: rows come in order, and old ones stay.
    * @param {MosaicBox} box @param {import('./store.js').Store} store
    * @param {import('./palette.js').Palette} palette @param {number} ratio
    */
   paint(box, store, palette, ratio) {
     const tiles = /** @type {import('./growing.js').PooledMaps} */ (store.tiles);
     const extent = store.extent;
-    const key = [store.run, tiles.version, extent, box.cell, ratio, palette.version].join();
-    if (key === this.key) return;
-    this.key = key;
+    const key = [store.run, tiles.bin, extent, box.cell, box.columns, ratio, palette.version].join();
+    if (key === this.key && tiles.version === this.version) return;
+    const from = key === this.key ? Math.floor(this.rows / tiles.bin) : 0;
+    Object.assign(this, { key, version: tiles.version, rows: tiles.rows });
     const size = Math.max(1, Math.round((box.cell - GAP) * ratio));
     const pitch = Math.round(box.cell * ratio);
     const heads = /** @type {import('./types.js').Begin} */ (store.begin).model.heads;
     this.bitmap.resize(pitch * box.columns, pitch * box.layers);
-    this.bitmap.pixels.fill(0);
+    if (!from) this.bitmap.pixels.fill(0);
     const cover = coverage(size, extent / tiles.bin);
     let plane = 0;
     heads.forEach((count, layer) => {
       for (let head = 0; head < count; head++, plane++) {
-        this.tile(tiles, plane, cover, palette.lut, head * pitch, layer * pitch);
+        this.tile(tiles, plane, cover, palette.lut, { left: head * pitch, top: layer * pitch, from });
       }
     });
     this.bitmap.flush();
@@ -57,14 +60,16 @@ export class Mosaic {
 
   /**
    * @param {import('./growing.js').PooledMaps} tiles @param {number} plane
-   * @param {{first: Int32Array, end: Int32Array}} cover @param {Uint32Array} lut @param {number} left @param {number} top
+   * @param {{first: Int32Array, end: Int32Array}} cover @param {Uint32Array} lut
+   * @param {{left: number, top: number, from: number}} place  `from`: the first row of cells that changed
    */
-  tile(tiles, plane, cover, lut, left, top) {
+  tile(tiles, plane, cover, lut, { left, top, from: changed }) {
     const { limit, data } = tiles;
     const size = cover.first.length;
     const base = plane * limit * limit;
     const { width, pixels } = this.bitmap;
     for (let y = 0; y < size; y++) {
+      if (cover.end[y] <= changed) continue;
       const to = (top + y) * width + left;
       for (let x = 0; x < size; x++) {
         let best = 0;

@@ -25,6 +25,8 @@ export class NextTokenPanel {
     this.stageKey = "";
     /** @type {import('./distribution.js').Distribution|null} */
     this.shown = null;
+    this.stage = 0; // whose probabilities the bars show
+    this.end = 1; // of the bars' axis
     this.listen();
   }
 
@@ -59,21 +61,28 @@ export class NextTokenPanel {
   }
 
   /** @param {import('./live.js').View} view */
-  draw(view) {
+  paint(view) {
+    const { begin, step } = view;
+    this.shown = begin && step ? this.distribution(view, step, begin) : null;
+    if (!this.shown || !step) return;
+    this.stage = Math.min(this.app.selection.stage ?? Infinity, this.shown.stages.length - 1);
+    this.record(view, step, this.shown, this.stage);
+    if (this.panel.pictured) this.picture(this.shown, this.stage);
+  }
+
+  /** @param {import('./live.js').View} view */
+  write(view) {
     const { begin, step } = view;
     this.stages.hidden = !step || this.panel.tabular;
-    this.badge.hidden = this.back.hidden = !view.whatIf || !step;
+    this.back.hidden = !view.whatIf || !step;
+    this.badge.hidden = this.back.hidden || Boolean(this.shown?.foreign);
     if (!begin || view.position < 0) return this.panel.blank();
-    if (!step) return this.given(view);
-    const shown = this.distribution(view, step, begin);
-    const stage = Math.min(this.app.selection.stage ?? Infinity, shown.stages.length - 1);
-    this.shown = shown;
+    const { shown } = this;
+    if (!step || !shown) return this.given(view);
     this.panel.reveal();
     this.panel.describe(this.summary(view, step, shown));
-    this.fillStages(shown, stage);
-    this.record(view, step, shown, stage);
-    if (this.panel.tabular) return this.panel.fillTable(this.table(step, shown));
-    if (this.panel.surface.visible) this.picture(shown, stage);
+    this.fillStages(shown, this.stage);
+    if (this.panel.tabular) this.panel.fillTable(this.table(step, shown));
   }
 
   /** A token of the prompt. @param {import('./live.js').View} view */
@@ -81,7 +90,6 @@ export class NextTokenPanel {
     const { store, position } = view;
     const hint = "Select a later token to see the distribution it was drawn from.";
     const sentence = `${quote(store.tokens[position].text)} was given by the prompt, not drawn.`;
-    this.shown = null;
     this.panel.say(sentence, store.steps.length ? hint : "The first draw follows.");
     const step = view.position - store.promptLength;
     this.app.drawn.nextToken = { run: store.run, step, given: true, rows: [] };
@@ -119,6 +127,7 @@ export class NextTokenPanel {
       setText(button.lastChild, i === 0 ? `${count(s.kept)}` : `${count(s.kept)} left`);
       button.title = `${stageTitle(s)}: ${plural(s.kept, "token")} left with ${percent(s.mass)} of the raw mass, entropy ${nats(s.entropy)}`;
     });
+    setText(this.axis.lastChild, percent(this.end));
   }
 
   /** As many candidates as fit, the drawn and the chosen one always among them. @param {import('./distribution.js').Distribution} shown */
@@ -138,14 +147,14 @@ export class NextTokenPanel {
     const mass = shown.rest.mass.map((m, i) => m + hidden.reduce((sum, c) => sum + c.probabilities[i], 0));
     const rest = { count: shown.rest.count + hidden.length, mass };
     const high = Math.max(...rows.map((c) => Math.max(c.probabilities[stage], c.raw, c.happened)), 0.05);
-    setText(this.axis.lastChild, percent(barEnd(high)));
+    this.end = barEnd(high);
     drawRows(surface.begin("base"), {
       rows,
       rest,
       stage,
       columns,
       width: surface.width,
-      end: barEnd(high),
+      end: this.end,
       shown,
       palette: this.app.palette,
       text: (id) => this.app.store.text(id),
@@ -198,6 +207,10 @@ export class NextTokenPanel {
   summary(view, step, shown) {
     const verb = step.uniform === null ? "took" : "drew";
     const drew = `Step ${step.index} ${verb} ${quote(step.text)} with ${percent(step.probability)} (rank ${step.rank + 1} of ${count(view.vocabulary)})`;
+    if (shown.foreign) {
+      const stage = stageTitle({ name: shown.foreign, setting: null });
+      return `This step cannot be re-cut here, because the page does not compute the stage ${stage}: what happened is shown. ${drew}.`;
+    }
     const last = shown.stages[shown.stages.length - 1];
     const left = `${plural(last.kept, "token")} with ${percent(last.mass)} of the raw mass`;
     if (shown.whatIf) {

@@ -7,9 +7,9 @@ import { renderTable } from "./tables.js";
 
 export class Panel {
   /**
-   * @param {{name: string, id: string, empty: string, redraw: (id: string) => void, draw: (id: string) => void, enlarge: (id: string) => void}} options
+   * @param {{name: string, id: string, empty: string, paper: () => string, redraw: (id: string) => void, draw: (id: string) => void, enlarge: (id: string) => void}} options
    */
-  constructor({ name, id, empty, redraw, draw, enlarge }) {
+  constructor({ name, id, empty, paper, redraw, draw, enlarge }) {
     this.id = id;
     this.redraw = () => redraw(id);
     this.draw = () => draw(id);
@@ -45,7 +45,7 @@ export class Panel {
       this.body,
       this.extra,
     );
-    this.surface = new Surface(this.canvasHost, this.redraw);
+    this.surface = new Surface(this.canvasHost, paper, this.draw);
     this.blank();
   }
 
@@ -75,6 +75,11 @@ export class Panel {
     this.canvasHost.hidden = this.tabular;
     this.tableHost.hidden = !this.tabular;
     for (const button of [this.tableButton, this.enlargeButton]) button.disabled = false;
+  }
+
+  /** Whether there is a picture to paint, rather than a table or nothing to see. */
+  get pictured() {
+    return !this.tabular && this.surface.visible;
   }
 
   /** @param {string} words @param {boolean} blank */

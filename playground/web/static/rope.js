@@ -1,10 +1,12 @@
 // @ts-check
 /** RoPE: how q and k were turned by their positions, and which frequency pairs make their score. */
 import { el, reducedMotion, setText } from "./dom.js";
-import { drawBigDial, drawDial, drawShares, grid, hasRest, pairFacts, shareValues } from "./dials.js";
+import { drawBigDial, drawBigRing, drawHands, drawRings, drawShareAxis, drawShares } from "./dials.js";
+import { grid, hasRest, pairFacts, shareScale, shareValues } from "./dials.js";
 import { exact, percent, plain, plural, quote, signed } from "./format.js";
 import { Panel } from "./panel.js";
 import { decompose, scoreScale, turning } from "./rope_math.js";
+import { Sheet } from "./surface.js";
 
 const EMPTY =
   "Dials will show here how rotary embedding turns each pair of q and k by its position, and which pairs make an attention score.";
@@ -28,6 +30,7 @@ export class RopePanel {
     this.turn = el("button.lv-button", { type: "button", title: "Turn q and k from position 0 to theirs" }, "Turn");
     this.turn.addEventListener("click", () => this.play());
     this.panel.controls.append(this.keyLabel, this.auto, this.turn);
+    this.sheet = new Sheet();
     this.phase = 1; // of the turning: 0 before rotation, 1 after
     /** @type {{dials: {x: number, y: number, r: number}[], bars: import('./dials.js').Box, n: number}|null} */
     this.boxes = null;
@@ -92,24 +95,30 @@ export class RopePanel {
   }
 
   /** @param {import('./live.js').View} view */
-  draw(view) {
+  paint(view) {
+    const { begin, headData, key } = view;
+    const table = tableOf(view);
+    this.parts = null;
+    const angles = view.store.heads.wantAngles(view.layer);
+    if (begin && table && angles && headData && key !== null) {
+      this.parts = decompose(headData, angles, view.row, key, table, scoreScale(begin.model, view.layer));
+    }
+    if (this.parts && this.panel.pictured) this.picture(view, this.parts);
+  }
+
+  /** @param {import('./live.js').View} view */
+  write(view) {
     const { begin } = view;
     this.turn.hidden = reducedMotion() || !begin || !begin.rope;
     this.auto.hidden = !begin || this.app.selection.key === null;
-    this.parts = null;
     if (!begin) return this.panel.blank();
-    const table = begin.rope ? begin.rope.tables[begin.rope.layers[view.layer]] : undefined;
-    if (!table) return this.silent(view);
-    if (view.headData && view.key !== null) {
-      this.parts = decompose(view.headData, view.row, view.key, table, scoreScale(begin.model, view.layer));
-    }
+    if (!tableOf(view)) return this.silent(view);
     setText(this.keyLabel, view.key === null ? "" : `key ${view.key} ${quote(view.store.tokens[view.key].text)}`);
     if (!this.parts) return this.wait(view);
     this.panel.reveal();
     this.panel.describe(this.summary(view, this.parts));
     this.record(view, this.parts, "");
-    if (this.panel.tabular) return this.panel.fillTable(this.table(view, this.parts));
-    if (this.panel.surface.visible) this.picture(view, this.parts);
+    if (this.panel.tabular) this.panel.fillTable(this.table(view, this.parts));
   }
 
   /** The last picture stays until the new numbers are here: a flash of words would be harder to follow. @param {import('./live.js').View} view */
@@ -143,17 +152,39 @@ export class RopePanel {
     const { surface } = this.panel;
     const { palette } = this.app;
     const boxes = this.arrange(surface.width, surface.height, parts);
+    const scale = shareScale(boxes.bars, shareValues(parts));
     const longest = { q: longestOf(parts.pairs, "q"), k: longestOf(parts.pairs, "k") };
     const chosen = this.chosen(parts);
     const pairs =
       this.phase === 1 ? parts.pairs : parts.pairs.map((p) => turning(p, view.row, view.key ?? 0, this.phase));
     const pen = surface.begin("base");
-    boxes.dials.forEach((at, i) => drawDial(pen, at, pairs[i], longest, palette, i === chosen));
-    this.dialLabels(pen, boxes.dials, chosen);
-    this.side(pen, pairs[chosen], longest, view, boxes.bars.y - 12);
-    drawShares(pen, boxes.bars, parts, chosen, palette);
-    this.barLabels(pen, boxes.bars, parts);
+    this.backdrop(pen, boxes, parts, scale);
+    this.mark(pen, boxes.dials[chosen], chosen);
+    drawHands(pen, boxes.dials, pairs, longest, palette);
+    drawBigDial(pen, boxes.big, pairs[chosen], longest, palette);
+    this.facts(pen, pairs[chosen], view, boxes.big.r * 2 + 12, boxes.bars.y - 12);
+    drawShares(pen, boxes.bars, parts, scale, chosen, palette);
+    this.sum(pen, boxes.bars, parts);
     this.boxes = boxes;
+  }
+
+  /** Empty dials, axes and labels. @param {CanvasRenderingContext2D} pen @param {ReturnType<RopePanel['arrange']>} boxes @param {import('./rope_math.js').Decomposition} parts @param {import('./dials.js').ShareScale} scale */
+  backdrop(pen, boxes, parts, scale) {
+    const { surface } = this.panel;
+    const { palette } = this.app;
+    const { pairs } = parts;
+    const fastFirst = pairs[0].theta >= pairs[pairs.length - 1].theta;
+    const facts = [palette.version, boxes.n, pairs.length, fastFirst, scale.high, scale.low];
+    const whole = { x: 0, y: 0, width: surface.width, height: surface.height };
+    this.sheet.draw(pen, whole, facts, (own) => {
+      own.lineWidth = 1;
+      own.strokeStyle = palette.colors.line;
+      drawRings(own, boxes.dials);
+      boxes.dials.forEach((dial, i) => this.dialLabel(own, dial, i, false));
+      drawBigRing(own, boxes.big, palette);
+      drawShareAxis(own, boxes.bars, scale, palette);
+      this.barLabels(own, boxes.bars, fastFirst, hasRest(parts));
+    });
   }
 
   /** @param {number} width @param {number} height @param {import('./rope_math.js').Decomposition} parts */
@@ -169,26 +200,27 @@ export class RopePanel {
       y: stepY * Math.floor(i / columns) + r + 2,
       r,
     }));
-    return { dials, bars, n: shareValues(parts).length };
+    const big = Math.max(24, Math.min(SIDE / 2 - 14, 54, (bars.y - 12 - 5 * FACT - 12) / 2));
+    return { dials, bars, big: { x: SIDE / 2 - 8, y: big + 2, r: big }, n: shareValues(parts).length };
   }
 
-  /** @param {CanvasRenderingContext2D} pen @param {{x: number, y: number, r: number}[]} dials @param {number} chosen */
-  dialLabels(pen, dials, chosen) {
-    if (dials[0].r < 9) return;
+  /** @param {CanvasRenderingContext2D} pen @param {import('./dials.js').Dial} dial @param {number} index @param {boolean} chosen */
+  dialLabel(pen, { x, y, r }, index, chosen) {
+    if (r < 9) return;
     const { palette } = this.app;
     pen.textAlign = "center";
-    dials.forEach(({ x, y, r }, i) => {
-      pen.fillStyle = i === chosen ? palette.colors.accent : palette.colors.muted;
-      pen.font = palette.font(10, i === chosen ? 600 : 400);
-      pen.fillText(String(i), x, y + r + 7);
-    });
+    pen.fillStyle = chosen ? palette.colors.accent : palette.colors.muted;
+    pen.font = palette.font(10, chosen ? 600 : 400);
+    pen.fillText(String(index), x, y + r + 7);
   }
 
-  /** The chosen pair large, and in as many words as fit. @param {CanvasRenderingContext2D} pen @param {import('./rope_math.js').Pair} pair @param {{q: number, k: number}} longest @param {import('./live.js').View} view @param {number} height */
-  side(pen, pair, longest, view, height) {
-    const radius = Math.max(24, Math.min(SIDE / 2 - 14, 54, (height - 5 * FACT - 12) / 2));
-    drawBigDial(pen, { x: SIDE / 2 - 8, y: radius + 2, r: radius }, pair, longest, this.app.palette);
-    this.facts(pen, pair, view, radius * 2 + 12, height);
+  /** The chosen dial, over the empty one. @param {CanvasRenderingContext2D} pen @param {import('./dials.js').Dial} dial @param {number} index */
+  mark(pen, dial, index) {
+    pen.strokeStyle = this.app.palette.colors.accent;
+    pen.lineWidth = 1.5;
+    drawRings(pen, [dial]);
+    this.panel.surface.erase(pen, Math.floor(dial.x - 10), Math.ceil(dial.y + dial.r + 1), 20, 12);
+    this.dialLabel(pen, dial, index, true);
   }
 
   /** The chosen pair in words. @param {CanvasRenderingContext2D} pen @param {import('./rope_math.js').Pair} pair @param {import('./live.js').View} view @param {number} top @param {number} bottom */
@@ -211,18 +243,24 @@ export class RopePanel {
     });
   }
 
-  /** @param {CanvasRenderingContext2D} pen @param {import('./dials.js').Box} bars @param {import('./rope_math.js').Decomposition} parts */
-  barLabels(pen, bars, parts) {
+  /** @param {CanvasRenderingContext2D} pen @param {import('./dials.js').Box} bars @param {boolean} fastFirst @param {boolean} rest */
+  barLabels(pen, bars, fastFirst, rest) {
     const { palette } = this.app;
     pen.fillStyle = palette.colors.muted;
     pen.font = palette.font(10);
     pen.textAlign = "left";
     const y = bars.y + bars.height + 9;
-    const { pairs } = parts;
-    const fastFirst = pairs[0].theta >= pairs[pairs.length - 1].theta;
     pen.fillText(fastFirst ? "fast" : "slow", bars.x, y);
     pen.textAlign = "right";
-    pen.fillText((fastFirst ? "slow" : "fast") + (hasRest(parts) ? " · unrotated" : ""), bars.x + bars.width, y);
+    pen.fillText((fastFirst ? "slow" : "fast") + (rest ? " · unrotated" : ""), bars.x + bars.width, y);
+  }
+
+  /** @param {CanvasRenderingContext2D} pen @param {import('./dials.js').Box} bars @param {import('./rope_math.js').Decomposition} parts */
+  sum(pen, bars, parts) {
+    const { palette } = this.app;
+    pen.fillStyle = palette.colors.muted;
+    pen.font = palette.font(10);
+    const y = bars.y + bars.height + 9;
     pen.textAlign = "center";
     const sum = `Σ ${signed(parts.score)} = q·k × ${plain(parts.scale, 3)}`;
     const words = bars.width > 380 ? `what each pair adds to the score,  ${sum}` : sum;
@@ -294,6 +332,9 @@ export class RopePanel {
     };
   }
 }
+
+/** The frequencies of the chosen layer, where it rotates. @param {import('./live.js').View} view */
+const tableOf = ({ begin, layer }) => (begin?.rope ? begin.rope.tables[begin.rope.layers[layer]] : undefined);
 
 /** @param {import('./rope_math.js').Pair[]} pairs @param {'q'|'k'} which */
 const longestOf = (pairs, which) => Math.max(...pairs.map((p) => Math.hypot(p[which][0], p[which][1])), 1e-9);

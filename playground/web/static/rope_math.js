@@ -23,14 +23,14 @@ export function scoreScale(model, layer) {
 
 /**
  * Which frequency pairs make the score of one query and one key.
- * @param {import('./head_book.js').Head} head @param {number} row @param {number} key
+ * @param {import('./head_book.js').Head} head @param {import('./head_book.js').Rotation} angles @param {number} row @param {number} key
  * @param {import('./types.js').RopeTable} table @param {number} scale @returns {Decomposition|null}
  */
-export function decompose(head, row, key, table, scale) {
-  if (!head.cos || !head.sin || row >= head.rows || key >= head.rows) return null;
+export function decompose(head, { cos, sin }, row, key, table, scale) {
+  if (Math.max(row, key) >= Math.min(head.rows, cos.count)) return null;
   const q = head.q.row(row);
   const k = head.k.row(key);
-  const angles = { qc: head.cos.row(row), qs: head.sin.row(row), kc: head.cos.row(key), ks: head.sin.row(key) };
+  const angles = { qc: cos.row(row), qs: sin.row(row), kc: cos.row(key), ks: sin.row(key) };
   const pairs = table.pairs.map((dims, index) => onePair(index, dims, table.inv_freq[index], q, k, angles, scale));
   let score = 0;
   for (let d = 0; d < q.length; d++) score += q[d] * k[d];

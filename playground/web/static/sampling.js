@@ -7,19 +7,40 @@
 
 /** @typedef {{name: string, setting: number|null, logits: Float64Array}} Applied */
 
+/** Settings with which a stage does nothing, where that is not 0 or an empty list. @type {Record<string, number>} */
+const NEUTRAL = { temperature: 1, repetition_penalty: 1, top_p: 1, typical_p: 1, tfs_z: 1 };
+const FILTERS = new Set(
+  "temperature dynatemp_range top_k top_p min_p typical_p epsilon_cutoff eta_cutoff top_n_sigma tfs_z xtc_probability".split(
+    " ",
+  ),
+);
+
+/** When a stage does nothing although its own setting is not neutral. @type {Record<string, (settings: any) => boolean>} */
+const OFF = {
+  temperature: (settings) => settings.dynatemp_range > 0,
+  xtc_probability: (settings) => settings.xtc_threshold > 0.5,
+  repetition_penalty: (settings) => settings.penalty_last_n === 0,
+  frequency_penalty: (settings) => settings.penalty_last_n === 0,
+  presence_penalty: (settings) => settings.penalty_last_n === 0,
+  dry_multiplier: (settings) => settings.dry_penalty_last_n === 0,
+};
+
 /** Stages that change anything, in order; greedy has no filters. @param {import('./types.js').Settings} settings */
 export function activeStages(settings) {
   const greedy = settings.temperature === 0;
-  /** @type {Record<string, boolean>} */
-  const neutral = {
-    repetition_penalty: settings.repetition_penalty === 1,
-    temperature: greedy || settings.temperature === 1,
-    top_k: greedy || settings.top_k === 0,
-    top_p: greedy || settings.top_p >= 1,
-    min_p: greedy || settings.min_p === 0,
-  };
-  return settings.order.filter((name) => !neutral[name]);
+  return settings.order.filter((name) => {
+    const value = /** @type {any} */ (settings)[name];
+    if (value === undefined || (Array.isArray(value) ? !value.length : value === (NEUTRAL[name] ?? 0))) return false;
+    return !(greedy && FILTERS.has(name)) && !OFF[name]?.(settings);
+  });
 }
+
+/** The first active stage that this page cannot compute, or null. @param {import('./types.js').Settings} settings */
+export const foreignStage = (settings) => activeStages(settings).find((name) => !(name in STAGES)) ?? null;
+
+/** The last n of the ids, all for -1: what the penalties look at. @param {number[]} ids @param {number|undefined} lastN */
+export const recent = (ids, lastN) =>
+  lastN === undefined || lastN < 0 ? ids : ids.slice(Math.max(0, ids.length - lastN));
 
 /** Divide positive and multiply negative logits of tokens seen before. @param {Float64Array} logits @param {number} penalty @param {Iterable<number>} seen indices */
 export function repetitionPenalty(logits, penalty, seen) {
@@ -57,6 +78,69 @@ export function minP(logits, share) {
   return logits.map((x, i) => (i !== best && probabilities[i] < share * probabilities[best] ? -Infinity : x));
 }
 
+/** Subtract the penalty for each time that a token was seen, or once. @param {Float64Array} logits @param {number} penalty @param {Iterable<number>} seen */
+export function subtract(logits, penalty, seen) {
+  const out = logits.slice();
+  for (const i of seen) out[i] -= penalty;
+  return out;
+}
+
+/** @param {Float64Array} logits @param {(i: number) => boolean} goes */
+const without = (logits, goes) => logits.map((x, i) => (goes(i) ? -Infinity : x));
+
+/** Entropy in nats. @param {Float64Array} probabilities */
+const entropyOf = (probabilities) => probabilities.reduce((sum, p) => (p > 0 ? sum - p * Math.log(p) : sum), 0);
+
+/** Keep the tokens whose surprisal is nearest to the entropy, until their mass reaches p. @param {Float64Array} logits @param {number} p */
+export function typicalP(logits, p) {
+  const probabilities = softmax(logits);
+  const entropy = entropyOf(probabilities);
+  const distance = probabilities.map((q) => Math.abs(-Math.log(q) - entropy));
+  const order = Uint32Array.from(distance.keys()).sort((a, b) => distance[a] - distance[b] || a - b);
+  let last = 0;
+  for (let mass = probabilities[order[0]]; mass < p && last < order.length - 1; mass += probabilities[order[last]])
+    last++;
+  return without(logits, (i) => distance[i] > distance[order[last]]);
+}
+
+/** Remove what is less likely than the limit, but never the most likely. @param {Float64Array} logits @param {number} limit */
+export function cutBelow(logits, limit) {
+  const probabilities = softmax(logits);
+  const high = logits[largest(logits)];
+  return without(logits, (i) => probabilities[i] < limit && logits[i] < high);
+}
+
+/** @param {Float64Array} logits @param {number} epsilon */
+export const cutEta = (logits, epsilon) =>
+  cutBelow(logits, Math.min(epsilon, Math.sqrt(epsilon) * Math.exp(-entropyOf(softmax(logits)))));
+
+/** Remove what lies more than n standard deviations below the largest. @param {Float64Array} logits @param {number} n */
+export function topNSigma(logits, n) {
+  const alive = logits.filter((x) => x > -Infinity);
+  const mean = alive.reduce((sum, x) => sum + x, 0) / alive.length;
+  const sigma = Math.sqrt(alive.reduce((sum, x) => sum + (x - mean) ** 2, 0) / alive.length);
+  const border = logits[largest(logits)] - n * sigma;
+  return without(logits, (i) => logits[i] < border);
+}
+
+/** Cut the tail where the sorted probabilities have stopped bending. @param {Float64Array} logits @param {number} z */
+export function tailFree(logits, z) {
+  const sorted = logits
+    .filter((x) => x > -Infinity)
+    .sort()
+    .reverse();
+  const p = softmax(sorted);
+  const bends = Array.from(p.subarray(2), (q, i) => Math.abs(p[i] - 2 * p[i + 1] + q));
+  const total = bends.reduce((sum, x) => sum + x, 0);
+  let [spent, count] = [0, 0];
+  for (; count < bends.length && spent <= z; count++) spent += total > 1e-6 ? bends[count] / total : 1 / bends.length;
+  if (spent <= z) return logits.slice();
+  const kept = Math.max(1, count - 1);
+  const border = sorted[kept - 1];
+  let ties = kept - sorted.indexOf(border); // equals of the border that stay, lowest ids first
+  return without(logits, (i) => logits[i] < border || (logits[i] === border && ties-- <= 0));
+}
+
 /** @param {Float64Array} logits @returns {Float64Array} */
 export function softmax(logits) {
   const high = logits[largest(logits)];
@@ -81,12 +165,19 @@ const STAGES = {
   top_k: (logits, setting) => topK(logits, setting),
   top_p: (logits, setting) => topP(logits, setting),
   min_p: (logits, setting) => minP(logits, setting),
+  frequency_penalty: (logits, setting, seen) => subtract(logits, setting, seen),
+  presence_penalty: (logits, setting, seen) => subtract(logits, setting, new Set(seen)),
+  typical_p: (logits, setting) => typicalP(logits, setting),
+  epsilon_cutoff: (logits, setting) => cutBelow(logits, setting),
+  eta_cutoff: (logits, setting) => cutEta(logits, setting),
+  top_n_sigma: (logits, setting) => topNSigma(logits, setting),
+  tfs_z: (logits, setting) => tailFree(logits, setting),
 };
 
 /**
  * All stages in order, the raw logits first under the name `softmax`.
  * @param {ArrayLike<number>} raw @param {import('./types.js').Settings} settings
- * @param {Iterable<number>} seen indices into `raw` of tokens that stand in the text so far
+ * @param {Iterable<number>} seen indices into `raw` of the tokens that the penalties look at
  * @returns {Applied[]}
  */
 export function applyStages(raw, settings, seen) {

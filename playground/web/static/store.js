@@ -17,9 +17,14 @@ const BACKFILL_SPAN = 256; // frames asked for at once
 /** @param {number|number[]} bytes @param {number} layers @returns {number[]} */
 const perLayer = (bytes, layers) => (Array.isArray(bytes) ? bytes : new Array(layers).fill(bytes));
 
-/** @param {any} raw @returns {import('./types.js').Step} */
-function decodeStep(raw) {
-  return { ...raw, ids: u32(raw.ids), logits: f32(raw.logits), probabilities: f32(raw.probabilities) };
+/** @param {any} raw @param {{name: string, setting: number|null}[]} names of the stages @returns {import('./types.js').Step} */
+function decodeStep(raw, names) {
+  const told = f32(raw.stages);
+  const stages = names.map((stage, i) => {
+    const [kept, mass, entropy] = told.subarray(3 * i, 3 * i + 3);
+    return { ...stage, kept, mass, entropy };
+  });
+  return { ...raw, stages, ids: u32(raw.ids), logits: f32(raw.logits), probabilities: f32(raw.probabilities) };
 }
 
 /** Everything known of one run. */
@@ -200,17 +205,21 @@ export class Store extends RunState {
   takeSteps(frame) {
     if (!this.begin || !this.tiles || !this.norms) return;
     this.state = "running";
-    for (const raw of frame.steps) this.takeStep(decodeStep(raw));
+    for (const raw of frame.steps) this.takeStep(decodeStep(raw, this.begin.stages));
     this.rows = Math.max(this.rows, frame.rows.first + frame.rows.count);
     this.prefill.done = this.prefill.of;
-    if (frame.tiles) {
-      this.tiles.merge({ ...frame.tiles, data: u8(frame.tiles.data) });
-      this.tiles.rows = this.rows;
-    }
+    if (frame.tiles) this.takeTiles(frame.tiles);
     if (frame.focus) this.heads.append(frame.focus);
     if (frame.norms) this.takeNorms(frame.rows.first, frame.rows.count, f32(frame.norms));
     for (const cache of frame.caches ?? []) this.takeCache(cache);
     if (frame.clock) this.clock = frame.clock;
+  }
+
+  /** Pictures of all heads; they may wait while single steps come. @param {any} tiles */
+  takeTiles(tiles) {
+    if (!this.tiles) return;
+    this.tiles.merge({ ...tiles, data: u8(tiles.data) });
+    this.tiles.rows = tiles.until;
   }
 
   /** @param {import('./types.js').Step} step */
@@ -246,6 +255,7 @@ export class Store extends RunState {
   takeEnd(frame) {
     this.state = frame.state;
     this.reason = frame.reason || "";
+    if (frame.tiles) this.takeTiles(frame.tiles);
     if (frame.clock) this.clock = frame.clock;
   }
 

@@ -4,6 +4,7 @@ import { el } from "./dom.js";
 import { percent, visible } from "./format.js";
 
 const PADDING = 5; // of the strip, as in live.css
+const LOOSE = 96; // chips: from so many on, full lines are put into a block
 
 export class TokenStrip {
   /** @param {import('./live.js').App} app */
@@ -13,12 +14,47 @@ export class TokenStrip {
     this.selected = -1;
     /** @type {HTMLButtonElement[]} */
     this.chips = [];
+    /** @type {HTMLElement[]} chips and line breaks that stand in no block yet */
+    this.loose = [];
+    this.width = 0;
     this.root = el("div.lv-tokens", { role: "group", "aria-label": "Tokens" });
     this.hint = hint();
     this.root.append(this.hint);
     this.root.addEventListener("click", (/** @type {MouseEvent} */ event) => this.onClick(event));
     this.root.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => this.onHover(event));
     this.root.addEventListener("pointerleave", () => app.tip.hide());
+    new ResizeObserver(() => this.resize()).observe(this.root);
+  }
+
+  /** Lines break elsewhere: the blocks come apart, and new ones are made as the text goes on. */
+  resize() {
+    const width = this.root.clientWidth;
+    if (width === this.width) return;
+    this.width = width;
+    const blocks = this.root.querySelectorAll(".lv-lines");
+    if (!blocks.length) return;
+    const focused = this.holdsFocus() ? /** @type {HTMLElement} */ (document.activeElement) : null;
+    for (const block of blocks) block.replaceWith(...block.children);
+    this.loose = /** @type {HTMLElement[]} */ ([...this.root.children]);
+    focused?.focus({ preventScroll: true });
+    const chip = this.chips[this.selected];
+    if (chip && this.app.selection.follow) this.reveal(chip);
+  }
+
+  /** Whoever stands on a chip would lose it if it moved. */
+  holdsFocus() {
+    return this.root.contains(document.activeElement);
+  }
+
+  /** Full lines into a block of their own: its layout and paint are kept, however long the text grows. */
+  fold() {
+    if (this.loose.length < LOOSE || this.holdsFocus()) return;
+    const tops = this.loose.map((node) => node.offsetTop);
+    const full = tops.indexOf(tops[tops.length - 1]);
+    if (full < LOOSE / 2) return;
+    const block = el("div.lv-lines");
+    this.loose[0].before(block);
+    block.append(...this.loose.splice(0, full));
   }
 
   /** @param {Event} event @returns {number} */
@@ -58,13 +94,16 @@ export class TokenStrip {
     const { store, selection } = this.app;
     if (store.run !== this.run) this.restart(store.run);
     for (let position = this.chips.length; position < store.tokens.length; position++) this.add(position);
-    if (selection.position !== this.selected) this.select(selection.position);
+    if (selection.position === this.selected) return;
+    this.select(selection.position);
+    this.fold(); // here, because the layout has just been asked for
   }
 
   /** @param {string} run */
   restart(run) {
     this.run = run;
     this.chips = [];
+    this.loose = [];
     this.selected = -1;
     this.root.replaceChildren();
     if (!this.app.store.tokens.length) this.root.append(this.hint);
@@ -86,8 +125,14 @@ export class TokenStrip {
     this.chips.push(chip);
     this.paint(position);
     const before = position > 0 ? (store.tokens[position - 1]?.text ?? "") : "";
-    if (before.includes("\n") && !token.text.startsWith("\n")) this.root.append(el("span.lv-break"));
-    this.root.append(chip);
+    if (before.includes("\n") && !token.text.startsWith("\n")) this.place(el("span.lv-break"));
+    this.place(chip);
+  }
+
+  /** @param {HTMLElement} node */
+  place(node) {
+    this.loose.push(node);
+    this.root.append(node);
   }
 
   /** @param {number} position */
@@ -123,8 +168,10 @@ export class TokenStrip {
   /** Scroll the strip, never the page. @param {HTMLElement} chip */
   reveal(chip) {
     const { root } = this;
-    const top = chip.offsetTop - PADDING;
-    const bottom = chip.offsetTop + chip.offsetHeight + PADDING - root.clientHeight;
+    const box = chip.getBoundingClientRect();
+    const start = box.top - root.getBoundingClientRect().top - root.clientTop + root.scrollTop;
+    const top = start - PADDING;
+    const bottom = start + box.height + PADDING - root.clientHeight;
     if (top < root.scrollTop) root.scrollTop = top;
     else if (bottom > root.scrollTop) root.scrollTop = bottom;
   }

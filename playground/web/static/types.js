@@ -14,15 +14,16 @@
  *   vocab_size: number, dtype: string, device: string, context_length: number|null, position_scheme: string,
  *   scalings?: number[],
  * }} ModelFacts
+ * @typedef {{kind: string, layer: number, head: number, score: number}} HeadScore
  * @typedef {{
  *   max_new_tokens: number, temperature: number, top_k: number, top_p: number, min_p: number,
- *   repetition_penalty: number, seed: number, order: string[],
+ *   repetition_penalty: number, penalty_last_n?: number, seed: number, order: string[],
  * }} Settings
  * @typedef {{
- *   v: number, run: string, seq: number, kind: 'begin', model: ModelFacts,
+ *   v: number, run: string, seq: number, kind: 'begin', model: ModelFacts, heads: HeadScore[],
  *   rope: {layers: number[], tables: RopeTable[]}|null, rope_reason: string,
  *   cache: {kind: string, dtype: string, element_bytes: number, capacity: number},
- *   decoding: Settings, prompt_length: number, planned: number, tokens: Token[],
+ *   decoding: Settings, stages: {name: string, setting: number|null}[], prompt_length: number, planned: number, tokens: Token[],
  * }} Begin
  * @typedef {{
  *   index: number, id: number, text: string, probability: number, seconds: number, rank: number, uniform: number|null,
