@@ -136,6 +136,7 @@ def test_windows_and_soft_caps_enter_the_maps(family: str, tiny: Loaded) -> None
         "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 96, "sliding_window": 6,
         "initializer_range": 0.5,
     }  # fmt: skip
+    torch.manual_seed(0)
     if family == "windowed":
         model = MistralForCausalLM(MistralConfig(**shape))
     else:
@@ -147,5 +148,6 @@ def test_windows_and_soft_caps_enter_the_maps(family: str, tiny: Loaded) -> None
         expected = model(torch.tensor([run.token_ids[:-1]]), output_attentions=True)
     for layer, pattern in enumerate(expected.attentions):
         np.testing.assert_allclose(run.attention(layer), pattern[0].numpy(), atol=1e-5)
-    last = len(run.steps) - 1
-    np.testing.assert_allclose(run.logits(last), expected.logits[0, -1].numpy(), atol=1e-5)
+    logits = expected.logits[0, -1].numpy()
+    largest = np.abs(logits).max()  # weights this wide make logits far from 1, and the last bits of a sum go with them
+    np.testing.assert_allclose(run.logits(len(run.steps) - 1), logits, atol=1e-5 * largest)
