@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from playground.engine import Generation
 
 ODD = "Layer {layer} has {what} in its scores, which the attention panel cannot follow."
-BAND_NUMBERS = 1 << 22
-"""Probabilities that are worked out at once for small pictures, in all heads together: 16 MiB."""
+BAND_NUMBERS = 1 << 20
+"""Probabilities that are worked out at once for small pictures, in all heads together: 4 MiB, which stays in caches."""
 ODD_MASK = "a mask that hides positions between visible ones"
 
 

@@ -1,4 +1,4 @@
-"""What the browser gets: a run as small numbered JSON messages. Schema version 2.
+"""What the browser gets: a run as small numbered JSON messages. Schema version 3.
 
 Common to all: `v` (schema version), `run` (id), `seq` (0, 1, 2, ... in a run; a gap means a message was lost and can be
 asked for again), `kind`. Arrays are base64 of little-endian float32 ("f32"), uint32 ("u32") or uint8 ("u8").
@@ -15,15 +15,17 @@ prefill  `done` of `of` prompt positions are computed.
 steps    What came since the last message: `steps` from index `first`; the rows of attention `rows` {first, count};
          `tiles` of the mosaic; `focus`: rows of the head in focus, or null; `norms`: f32 [layers, 2, count], root mean
          square of the new K and V vectors; `caches`, one a step; `clock`; `texts`: {id: text} of ids not sent before.
-         A step: index, id, text, probability, seconds, rank (0 = most likely in the raw distribution), uniform (null
-         when greedy), chance (the random number of XTC, null without it), stages f32 [stages, 3] (tokens kept, their
-         raw mass, entropy in nats), lse (log-sum-exp of the raw logits), ids u32 [N], logits f32 [N] raw, probabilities
-         f32 [stages, N] (0 = removed). N: the most likely, and the drawn one.
+         A step: index, id, text, probability, seconds, uniform (null when greedy), chance (the random number of XTC,
+         null without it). The newest one has its details, too; those of the others are told when somebody asks
+         (`details`): stages f32 [stages, 3] (tokens kept, their raw mass, entropy in nats) and, where the logits are
+         kept, rank (0 = most likely in the raw distribution), lse (log-sum-exp of the raw logits), ids u32 [N], logits
+         f32 [N] raw, probabilities f32 [stages, N] (0 = removed). N: the most likely, and the drawn one.
          Tiles, or null while they wait: `bin` w, `row` (first row bin), `rows`, `cols`, `until` (rows of attention
          that the mosaic shows now), data u8 [sum of heads, rows, cols]: 255 * sqrt(p), the largest in each w x w cell
-         over the new rows only. w is the power of two with at most TILE_BINS bins.
-         Focus: layer, head, first, count, pattern f32 (row r has r + 1 values, one row after another), q and k f32
-         [count, D] after rotation (empty where queries cannot be had).
+         over the new rows only. w is the power of two with at most TILE_BINS bins for all rows there are.
+         Focus: layer, head, first, count, pattern f32 [first + count]: the newest row; earlier u8: the rows before it,
+         one after another (row r has r + 1 values), 255 * sqrt(p); q and k f32 [count, D] after rotation (empty where
+         queries cannot be had).
          Cache: `k` and `v` bytes (one number when all layers agree, else a list), positions, reserved (bytes).
          Clock: first_token and decode in seconds, steps.
 end      `state` (done, stopped, error), `reason`, `clock`; `tiles` as above, where some waited.
@@ -36,6 +38,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,15 +51,17 @@ from playground import attention, rope, sampling
 
 if TYPE_CHECKING:
     from playground.anatomy import Rotary
-    from playground.records import Stage
+    from playground.records import Stage, Step
     from playground.runs import Run
 
-VERSION = 2
+VERSION = 3
 TILE_BINS = 48
 CANDIDATES = 20
 FOCUS_ROWS = 64
 """A message carries at most this many rows of the head in focus; the browser asks for longer stretches itself."""
 LARGEST_PICTURE = 512
+MOST_DETAILS = 32
+"""Steps whose details travel at once: as much as a page of text, made in a few milliseconds."""
 MOST_ANGLES = 512
 """Positions whose cosines and sines travel at once."""
 
@@ -73,12 +78,16 @@ class Focus:
 
 @dataclass
 class Cursor:
-    """How far one reader was told: the next seq; steps, rows, rows of the mosaic sent; ids whose text it knows."""
+    """How far one reader was told: the next seq; steps, rows, rows of the mosaic sent; ids whose text it knows.
+
+    `tile_seconds`: what a row of the mosaic took when last some were made.
+    """
 
     seq: int = 0
     steps: int = 0
     rows: int = 0
     tiled: int = 0
+    tile_seconds: float = 0.0
     known: set[int] = field(default_factory=set)
 
     def next(self, run: Run, kind: str, **content: Any) -> Json:
@@ -128,10 +137,11 @@ def prefill(run: Run, cursor: Cursor) -> Json:
 
 
 @torch.inference_mode()
-def delta(run: Run, cursor: Cursor, focus: Focus, mosaic: bool = True) -> Json | None:
+def delta(run: Run, cursor: Cursor, focus: Focus, mosaic: int | None = None) -> Json | None:
     """All steps and rows since the cursor, which it advances; None when there is no new step.
 
-    Without `mosaic` the small pictures of all heads wait for a later message: they are half of its cost.
+    The small pictures of all heads are half of its cost. They grow by at most `mosaic` rows where that is given; what
+    is left waits for a later message.
     """
     first, last = cursor.steps, len(run.steps)
     if first == last:
@@ -145,7 +155,7 @@ def delta(run: Run, cursor: Cursor, focus: Focus, mosaic: bool = True) -> Json |
         first=first,
         steps=steps,
         rows={"first": start, "count": end - start},
-        tiles=_tiles(run, cursor) if mosaic else None,
+        tiles=_tiles(run, cursor, mosaic),
         focus=_focus_rows(run, focus, start, end) if end - start <= FOCUS_ROWS else None,
         norms=f32(_norms(run, start, end)),
         caches=[_cache(run, index) for index in range(first, last)],
@@ -156,8 +166,7 @@ def delta(run: Run, cursor: Cursor, focus: Focus, mosaic: bool = True) -> Json |
 
 def end(run: Run, cursor: Cursor) -> Json:
     """The last message, with what is missing of the mosaic."""
-    tiles = _tiles(run, cursor) if cursor.tiled < cursor.rows else None
-    return cursor.next(run, "end", state=run.state, reason=run.reason, clock=clock(run), tiles=tiles)
+    return cursor.next(run, "end", state=run.state, reason=run.reason, clock=clock(run), tiles=_tiles(run, cursor))
 
 
 def clock(run: Run) -> Json:
@@ -215,11 +224,14 @@ def _short(values: Sequence[int]) -> int | list[int]:
     return values[0] if len(set(values)) == 1 else list(values)
 
 
-def _tiles(run: Run, cursor: Cursor) -> Json:
-    """Small pictures of the rows that the mosaic lacks."""
-    start, end = cursor.tiled, cursor.rows
-    cursor.tiled, width = end, tile_width(end)
+def _tiles(run: Run, cursor: Cursor, most: int | None = None) -> Json | None:
+    """Small pictures of the rows that the mosaic lacks, the earliest first and at most so many; None without any."""
+    start, end = cursor.tiled, cursor.rows if most is None else min(cursor.rows, cursor.tiled + most)
+    if start == end:
+        return None
+    started, width = perf_counter(), tile_width(cursor.rows)
     pictures = attention.pooled(run, start, end, width)
+    cursor.tiled, cursor.tile_seconds = end, (perf_counter() - started) / (end - start)
     _, rows, cols = pictures.shape
     place = {"bin": width, "row": start // width, "rows": rows, "cols": cols, "until": end}
     return place | {"data": packed(pictures, "u1")}
@@ -235,9 +247,16 @@ def tile_width(rows: int) -> int:
 
 def _focus_rows(run: Run, focus: Focus, start: int, end: int) -> Json:
     pattern = attention.rows(run, focus.layer, start, end, focus.head)[0].cpu().numpy()  # (n, end)
-    ragged = pattern[np.tri(end - start, end, start, dtype=bool)]  # row after row, each up to itself
+    earlier = _ragged(pattern[:-1], start)
     where = {"layer": focus.layer, "head": focus.head, "first": start, "count": end - start}
-    return where | {"pattern": f32(ragged)} | _vectors(run, focus.layer, focus.head, start, end)
+    told = {"pattern": packed(pattern[-1], "f4"), "earlier": packed(np.rint(np.sqrt(earlier) * 255), "u1")}
+    return where | told | _vectors(run, focus.layer, focus.head, start, end)
+
+
+def _ragged(pattern: NDArray[np.float32], start: int) -> NDArray[np.float32]:
+    """Rows start, start + 1, ... of attention (n, T), one after another, each up to itself."""
+    rows, length = pattern.shape
+    return pattern[np.tri(rows, length, start, dtype=bool)]
 
 
 def _vectors(run: Run, layer: int, head: int, start: int, end: int) -> Json:
@@ -266,28 +285,36 @@ def _rms(vectors: Tensor) -> NDArray[np.float32]:
 
 
 def _steps(run: Run, first: int, last: int) -> list[Json]:
-    """Steps first..last, their stages computed together."""
-    kept = min(last, len(run.step_logits))
-    if kept <= first:
-        return [_told(run, index, run.steps[index].stages) for index in range(first, last)]
-    stages = run.stages_of(first, kept)
-    log_p = sampling.log_probabilities(stages)
-    told = [_told(run, first + row, each) for row, each in enumerate(sampling.describe(stages, log_p))]
-    return [one | more for one, more in zip(told, _candidates(run, stages[0].logits, log_p, first), strict=True)]
+    """Steps first..last, the newest with its details: a look seldom rests on one that is gone before it is drawn."""
+    told = [_told(run.steps[index]) for index in range(first, last)]
+    told[-1] |= _details(run, last - 1, last)[0]
+    return told
 
 
-def _told(run: Run, index: int, stages: Sequence[Stage]) -> Json:
-    step = run.steps[index]
+def _told(step: Step) -> Json:
     return {
-        "index": index,
+        "index": step.index,
         "id": step.token_id,
         "text": step.token,
         "probability": step.probability,
         "seconds": step.seconds,
         "uniform": step.uniform,
         "chance": step.chance,
-        "stages": packed([(each.kept, each.mass, each.entropy) for each in stages], "f4"),
     }
+
+
+def _details(run: Run, first: int, last: int) -> list[Json]:
+    """What the stages of steps first..last did, and to which candidates, computed together where logits are kept."""
+    if last > len(run.step_logits):
+        return [_stage_numbers(run.steps[index].stages) for index in range(first, last)]
+    stages = run.stages_of(first, last)
+    log_p = sampling.log_probabilities(stages)
+    numbers = [_stage_numbers(each) for each in sampling.describe(stages, log_p)]
+    return [one | more for one, more in zip(numbers, _candidates(run, stages[0].logits, log_p, first), strict=True)]
+
+
+def _stage_numbers(stages: Sequence[Stage]) -> Json:
+    return {"stages": packed([(each.kept, each.mass, each.entropy) for each in stages], "f4")}
 
 
 def _candidates(run: Run, raw: Tensor, log_p: Tensor, first: int) -> list[Json]:
@@ -348,13 +375,15 @@ def focus(run: Run, layer: int, head: int) -> Json:
 
 
 @torch.inference_mode()
-def row(run: Run, layer: int, head: int, position: int) -> Json:
-    """One exact row of attention: f32 [position + 1]."""
+def rows(run: Run, layer: int, head: int, first: int, last: int) -> Json:
+    """Exact rows of attention from `first` up to `last`, at most `FOCUS_ROWS`: f32, row r has r + 1 values."""
     run._check(layer, head)
-    if not 0 <= position < run.rows:
-        raise ValueError(f"Position {position} is not computed: there are {run.rows} positions.")
-    pattern = attention.rows(run, layer, position, position + 1, head)[0, 0]
-    return {"layer": layer, "head": head, "position": position, "pattern": f32(pattern)}
+    if not 0 <= first < run.rows:
+        raise ValueError(f"Position {first} is not computed: there are {run.rows} positions.")
+    last = min(last, first + FOCUS_ROWS, run.rows)
+    pattern = attention.rows(run, layer, first, last, head)[0].cpu().numpy()
+    where = {"layer": layer, "head": head, "first": first, "count": last - first}
+    return where | {"pattern": packed(_ragged(pattern, first), "f4")}
 
 
 def angles(run: Run, layer: int, first: int) -> Json:
@@ -369,6 +398,15 @@ def angles(run: Run, layer: int, first: int) -> Json:
     end = min(first + MOST_ANGLES, known)
     cos, sin = rope.cos_sin(rotary, layer, first, max(first, end))
     return {"layer": layer, "first": first, "cos": f32(cos), "sin": f32(sin)}
+
+
+@torch.inference_mode()
+def details(run: Run, first: int, last: int) -> Json:
+    """The details of steps first..last, at most `MOST_DETAILS`, and the texts of their candidates."""
+    last = min(last, first + MOST_DETAILS, len(run.steps))
+    told = [{"index": index} for index in range(first, last)]
+    steps = [one | more for one, more in zip(told, _details(run, first, last), strict=True)]
+    return {"steps": steps, "texts": _new_texts(run, Cursor(), steps)}
 
 
 def logits(run: Run, step: int) -> Json:

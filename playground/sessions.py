@@ -24,8 +24,9 @@ from playground.records import Decoding
 
 log = logging.getLogger(__name__)
 MIB = 1 << 20
-MOSAIC_EVERY = 0.15
-"""Seconds from one look at all heads to the next: the small pictures cost as much as the rest of a frame."""
+MOSAIC_EVERY, MOSAIC_SHARE, MOSAIC_FIRST = 0.25, 0.01, 64
+"""The small pictures of all heads cost more than the rest of a frame: they grow once in so many seconds, by as many
+rows as take this part of the time (the first ones: so many rows), and so those of a long prompt fill up in a while."""
 
 
 class RefusedError(ValueError):
@@ -151,10 +152,15 @@ class Entry:
         if run.state == "prefill" and run.rows != self._prefilled:
             self._prefilled = run.rows
             return frames.prefill(run, cursor)
-        now = time.perf_counter()
-        mosaic = now - self._tiled >= MOSAIC_EVERY
-        self._tiled = now if mosaic else self._tiled
-        return frames.delta(run, cursor, self.focus, mosaic)
+        return frames.delta(run, cursor, self.focus, self._mosaic_rows(time.perf_counter()))
+
+    def _mosaic_rows(self, now: float) -> int:
+        """How many more rows of the mosaic may be made now."""
+        waited, each = now - self._tiled, self._cursor.tile_seconds
+        if waited < MOSAIC_EVERY:
+            return 0
+        self._tiled = now
+        return MOSAIC_FIRST if each == 0.0 else max(1, int(MOSAIC_SHARE * waited / each))
 
     def _remember(self, frame: dict[str, Any]) -> str:
         text = encoded(frame)

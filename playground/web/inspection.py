@@ -25,16 +25,19 @@ FIGURE_POSITIONS = 512
 
 
 def server_functions(store: Store) -> list[Callable[[Any], Answer]]:
-    """The functions for `Live(server_functions=...)`: focus, row, angles, logits, texts, backfill, figure."""
+    """The functions for `Live(server_functions=...)`: focus, rows, angles, details, logits, texts, backfill, figure."""
 
     def focus(request: Any) -> Answer:
         return _answer(_focus, store, request)
 
-    def row(request: Any) -> Answer:
-        return _answer(_row, store, request)
+    def rows(request: Any) -> Answer:
+        return _answer(_rows, store, request)
 
     def angles(request: Any) -> Answer:
         return _answer(_angles, store, request)
+
+    def details(request: Any) -> Answer:
+        return _answer(_details, store, request)
 
     def logits(request: Any) -> Answer:
         return _answer(_logits, store, request)
@@ -48,7 +51,7 @@ def server_functions(store: Store) -> list[Callable[[Any], Answer]]:
     def figure(request: Any) -> Answer:
         return _answer(_figure, store, request)
 
-    return [focus, row, angles, logits, texts, backfill, figure]
+    return [focus, rows, angles, details, logits, texts, backfill, figure]
 
 
 def _answer(ask: Callable[[Entry, Mapping[str, Any]], Answer], store: Store, request: Any) -> Answer:
@@ -91,14 +94,21 @@ def _focus(entry: Entry, request: Mapping[str, Any]) -> Answer:
     return frames.focus(entry.run, layer, head)
 
 
-def _row(entry: Entry, request: Mapping[str, Any]) -> Answer:
+def _rows(entry: Entry, request: Mapping[str, Any]) -> Answer:
     layer, head = chosen_head(entry, request)
-    return frames.row(entry.run, layer, head, whole(request, "position", entry.run.rows))
+    first = whole(request, "first", entry.run.rows)
+    return frames.rows(entry.run, layer, head, first, whole(request, "last", entry.run.rows + 1, first + 1))
 
 
 def _angles(entry: Entry, request: Mapping[str, Any]) -> Answer:
     layer = whole(request, "layer", len(entry.run.anatomy.heads))
     return frames.angles(entry.run, layer, whole(request, "first", entry.run.capacity))
+
+
+def _details(entry: Entry, request: Mapping[str, Any]) -> Answer:
+    made = len(entry.run.steps)
+    first = whole(request, "first", made)
+    return frames.details(entry.run, first, whole(request, "last", made + 1, first + 1))
 
 
 def _logits(entry: Entry, request: Mapping[str, Any]) -> Answer:

@@ -32,8 +32,8 @@ class Live(gr.HTML, metaclass=_WithoutStub):
     """The tokens and the four panels of a run.
 
     Args:
-        server_functions: what the browser may ask for, each taking one dictionary: focus, row, logits, texts,
-            backfill, figure.
+        server_functions: what the browser may ask for, each taking one dictionary: focus, rows, angles, details,
+            logits, texts, backfill, figure.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from playground.sessions import Entry
 
 MOST_OFTEN, LEAST_OFTEN = 1 / 30, 1 / 12
 """Seconds between two looks: eyes need no more, and less would no longer look alive."""
-SHARE = 0.05
+SHARE = 0.03
 """Part of the time that making frames may take: decoding waits for them."""
 
 

@@ -54,10 +54,16 @@ def test_messages_are_numbered_without_gaps_and_name_their_run(run: Run) -> None
 def test_steps_tell_the_probabilities_that_were_drawn_from(run: Run) -> None:
     messages = told(run)
     steps = [step for message in messages[1:-1] for step in message["steps"]]
+    assert all(
+        ("ids" in step) == (step is message["steps"][-1]) for message in messages[1:-1] for step in message["steps"]
+    )
+    asked = frames.details(run, 0, len(steps))["steps"]
     names = [(each["name"], each["setting"]) for each in messages[0]["stages"]]
     assert names == [(each.name, each.setting) for each in run.steps[0].stages]
     assert [each["id"] for each in steps] == run.token_ids[run.prompt_length :]
-    for each in steps:
+    for brief, detailed in zip(steps, asked, strict=True):
+        assert brief.items() >= detailed.items() or "ids" not in brief
+        each = brief | detailed
         ids = unpack(each["ids"], "<u4").astype(int)
         assert each["id"] in ids
         assert len(set(ids)) == len(ids)
@@ -79,9 +85,8 @@ def test_every_candidate_text_arrives_once(run: Run) -> None:
         new = {int(key): text for key, text in message["texts"].items()}
         assert not known.keys() & new.keys()
         known |= new
-        for step in message["steps"]:
-            for each in unpack(step["ids"], "<u4"):
-                assert known[int(each)] == run.piece(int(each))
+        for each in unpack(message["steps"][-1]["ids"], "<u4"):
+            assert known[int(each)] == run.piece(int(each))
 
 
 def test_rows_of_the_head_in_focus_are_exact(run: Run) -> None:
@@ -92,8 +97,9 @@ def test_rows_of_the_head_in_focus_are_exact(run: Run) -> None:
         focus, first, count = message["focus"], message["rows"]["first"], message["rows"]["count"]
         assert first == rows
         rows += count
-        expected = np.concatenate([pattern[r, : r + 1] for r in range(first, first + count)])
-        np.testing.assert_allclose(unpack(focus["pattern"]), expected, atol=1e-6)
+        np.testing.assert_allclose(unpack(focus["pattern"]), pattern[rows - 1, :rows], atol=1e-6)
+        earlier = np.concatenate([[], *(pattern[r, : r + 1] for r in range(first, rows - 1))])
+        np.testing.assert_allclose(unpack(focus["earlier"], "u1"), np.sqrt(earlier) * 255, atol=0.51)
         D = run.anatomy.head_dims[FOCUS.layer]
         q = run.queries(FOCUS.layer)[FOCUS.head, first : first + count]
         np.testing.assert_array_equal(unpack(focus["q"]).reshape(-1, D), q)
@@ -118,13 +124,27 @@ def test_angles_turn_what_was_not_turned_into_what_was(run: Run) -> None:
 
 
 def test_tiles_put_together_are_the_pooled_maps(run: Run) -> None:
-    messages = told(run)[1:-1]
-    width = messages[-1]["tiles"]["bin"]
+    assert_tiles_are_the_maps(run, [message["tiles"] for message in told(run)[1:-1]])
+
+
+def test_tiles_that_come_a_few_rows_at_a_time_are_whole_in_the_end(run: Run) -> None:
+    cursor = frames.Cursor()
+    frames.begin(run, cursor)
+    run.finish()
+    first = frames.delta(run, cursor, FOCUS, mosaic=7)
+    assert first["tiles"]["until"] == 7
+    assert frames.delta(run, cursor, FOCUS, mosaic=7) is None
+    last = frames.end(run, cursor)["tiles"]
+    assert last["until"] == run.rows
+    assert_tiles_are_the_maps(run, [first["tiles"], last])
+
+
+def assert_tiles_are_the_maps(run: Run, told_tiles: list[dict[str, Any]]) -> None:
+    width = told_tiles[-1]["bin"]
     size = -(-run.rows // width)
     heads = sum(run.anatomy.heads)
     assembled = np.zeros((heads, size, size), np.uint8)
-    for message in messages:
-        tiles = message["tiles"]
+    for tiles in told_tiles:
         scale = width // tiles["bin"]
         cells = unpack(tiles["data"], "u1").reshape(heads, tiles["rows"], tiles["cols"])
         for row in range(tiles["rows"]):
@@ -167,8 +187,9 @@ def test_a_head_asked_for_later_comes_with_everything_so_far(run: Run) -> None:
     size = answer["map"]["size"]
     picture = unpack(answer["map"]["data"], "u1").reshape(size, size)
     np.testing.assert_allclose(picture, np.sqrt(run.attention(0, 1)) * 255, atol=0.51)
-    row = unpack(frames.row(run, 0, 1, 9)["pattern"])
-    np.testing.assert_allclose(row, run.attention(0, 1)[9, :10], atol=1e-6)
+    row = unpack(frames.rows(run, 0, 1, 9, 11)["pattern"])
+    np.testing.assert_allclose(row[:10], run.attention(0, 1)[9, :10], atol=1e-6)
+    np.testing.assert_allclose(row[10:], run.attention(0, 1)[10, :11], atol=1e-6)
     np.testing.assert_array_equal(unpack(frames.logits(run, 2)["logits"]), run.logits(2))
 
 
@@ -176,7 +197,7 @@ def test_what_cannot_be_asked_is_refused_in_one_sentence(run: Run) -> None:
     run.advance()
     for ask in (
         lambda: frames.focus(run, 99, 0),
-        lambda: frames.row(run, 0, 0, 10_000),
+        lambda: frames.rows(run, 0, 0, 10_000, 10_001),
         lambda: frames.logits(run, 5),
         lambda: frames.texts(run, [10**9]),
     ):

@@ -20,7 +20,7 @@ PAGE = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>liv
 
 MOUNT = """async () => {
   const { mount } = await import("/static/live.js");
-  const names = ["focus", "row", "angles", "logits", "texts", "backfill", "figure"];
+  const names = ["focus", "rows", "angles", "details", "logits", "texts", "backfill", "figure"];
   const server = Object.fromEntries(names.map((name) => [name, (request) => window.ask(name, request)]));
   const props = { value: null };
   let seen = () => {};
@@ -59,11 +59,14 @@ class Tape:
     def _focus(self, layer: int, head: int) -> dict[str, Any]:
         return frames.focus(self.run, layer, head)
 
-    def _row(self, layer: int, head: int, position: int) -> dict[str, Any]:
-        return frames.row(self.run, layer, head, position)
+    def _rows(self, layer: int, head: int, first: int, last: int) -> dict[str, Any]:
+        return frames.rows(self.run, layer, head, first, last)
 
     def _angles(self, layer: int, first: int) -> dict[str, Any]:
         return frames.angles(self.run, layer, first)
+
+    def _details(self, first: int, last: int) -> dict[str, Any]:
+        return frames.details(self.run, first, last)
 
     def _logits(self, step: int) -> dict[str, Any]:
         return frames.logits(self.run, step)

@@ -60,9 +60,17 @@ def test_focus_answers_with_the_head_and_changes_what_later_frames_carry(ask: As
     assert [entry.focus.layer, entry.focus.head] == [1, 3]
 
 
-def test_row_is_exact(ask: Ask, entry: Entry) -> None:
-    answer = ask("row", layer=0, head=2, position=7)
-    np.testing.assert_allclose(floats(answer["pattern"]), entry.run.attention(0, 2)[7, :8], atol=1e-6)
+def test_rows_are_exact(ask: Ask, entry: Entry) -> None:
+    answer = ask("rows", layer=0, head=2, first=7, last=9)
+    pattern = entry.run.attention(0, 2)
+    np.testing.assert_allclose(floats(answer["pattern"]), np.concatenate([pattern[7, :8], pattern[8, :9]]), atol=1e-6)
+
+
+def test_details_are_those_of_the_steps_that_were_asked_for(ask: Ask, entry: Entry) -> None:
+    answer = ask("details", first=2, last=5)
+    assert [step["index"] for step in answer["steps"]] == [2, 3, 4]
+    for step in answer["steps"]:
+        assert len(floats(step["stages"])) == 3 * len(entry.run.steps[step["index"]].stages)
 
 
 def test_angles_reach_ahead_of_the_run(ask: Ask, entry: Entry) -> None:
@@ -126,8 +134,11 @@ def test_the_enlarged_rotation_gives_the_score_of_the_map(entry: Entry) -> None:
         ("focus", {"layer": float("nan"), "head": 0}),
         ("focus", {"layer": float("inf"), "head": 0}),
         ("focus", {"layer": [0], "head": {}}),
-        ("row", {"layer": 0, "head": 0, "position": 999}),
-        ("row", {"layer": 0, "head": 0}),
+        ("rows", {"layer": 0, "head": 0, "first": 999, "last": 1000}),
+        ("rows", {"layer": 0, "head": 0, "first": 3, "last": 3}),
+        ("rows", {"layer": 0, "head": 0}),
+        ("details", {"first": 12, "last": 13}),
+        ("details", {"first": 0}),
         ("logits", {"step": 12}),
         ("logits", {"step": -1}),
         ("texts", {"ids": "abc"}),
@@ -161,6 +172,6 @@ def test_what_breaks_inside_stays_inside(ask: Ask, monkeypatch: pytest.MonkeyPat
     def broken(*_: Any) -> None:
         raise KeyError("secret")
 
-    monkeypatch.setattr(inspection.frames, "row", broken)
-    answer = ask("row", layer=0, head=0, position=0)
+    monkeypatch.setattr(inspection.frames, "rows", broken)
+    answer = ask("rows", layer=0, head=0, first=0, last=1)
     assert "secret" not in answer["error"]

@@ -118,10 +118,34 @@ def test_a_head_in_focus_is_known_exactly(live: LivePage, tape: Tape) -> None:
     live.tell_all()
     exact = tape.run.attention(0, 0)
     for row in (0, 10, tape.run.rows - 1):
+        live.pick(row + 1)
         pattern = live.get("row => Array.from(app.store.heads.find(0, 0).patterns.get(row))", row)
         np.testing.assert_allclose(pattern, exact[row, : row + 1], atol=1e-6)
     q = live.get("() => Array.from(app.store.heads.find(0, 0).q.row(5))")
     np.testing.assert_array_equal(np.array(q, np.float32), tape.run.queries(0)[0, 5])
+
+
+def test_details_of_steps_that_came_together_are_fetched_with_their_neighbours(browser: Any, loaded: Loaded) -> None:
+    tape = Tape(loaded, "Hello there", SETTINGS, per_message=20)
+    with live_page(browser, tape) as live:
+        live.tell_all()
+        first = tape.run.prompt_length
+        for step in (25, 26, 27, 24):
+            live.pick(first + step)
+            assert live.get("() => app.drawn.nextToken.step") == step
+        assert tape.asked.count("details") == 2  # those around 25, and the next ones ahead of need
+        tape.broken.add("details")
+        live.pick(first + 3)  # came with the first
+        assert live.get("() => app.drawn.nextToken.step") == 3
+
+
+def test_details_that_do_not_come_are_said_to_be_missing(browser: Any, loaded: Loaded) -> None:
+    tape = Tape(loaded, "Hello there", SETTINGS, per_message=20)
+    tape.broken.add("details")
+    with live_page(browser, tape) as live:
+        live.tell_all()
+        live.get("position => app.selection.pick(position)", tape.run.prompt_length + 5)
+        live.page.get_by_text("What led to step 5 could not be fetched.").wait_for()
 
 
 def test_another_head_is_fetched_once_and_then_kept(live: LivePage, tape: Tape) -> None:

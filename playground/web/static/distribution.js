@@ -25,7 +25,7 @@ const removedBy = (probabilities) => probabilities.findIndex((p, stage) => stage
  */
 const greedyStage = (mass) => ({ name: "greedy", setting: null, kept: 1, mass, entropy: 0 });
 
-/** As it happened, from the step's own record. @param {import('./types.js').Step} step @param {number} vocabulary @returns {Distribution} */
+/** As it happened, from the step's own record. @param {import('./types.js').ToldStep} step @param {number} vocabulary @returns {Distribution} */
 export function happened(step, vocabulary) {
   const n = step.ids.length;
   const greedy = step.uniform === null;
@@ -63,7 +63,7 @@ function restOf(candidates, stages, vocabulary) {
  * The same step under other settings. With the whole vocabulary's logits it is exact; with the most likely ones alone
  * the rest counts as removed by every filter, and `whole` says so. With a stage that this page does not compute, it is
  * what happened, and `foreign` names the stage.
- * @param {import('./types.js').Step} step @param {import('./types.js').Settings} settings
+ * @param {import('./types.js').ToldStep} step @param {import('./types.js').Settings} settings
  * @param {number[]} context ids of all tokens before the step's
  * @param {import('./types.js').Logits|null} logits @param {number} vocabulary @returns {Distribution}
  */
@@ -95,7 +95,7 @@ export function recut(step, settings, context, logits, vocabulary) {
   return { stages, candidates: list, rest: restOf(list, stages, vocabulary), whatIf: true, whole, chosen };
 }
 
-/** Index of the token that the step's own random number picks, or of the most likely. @param {Float64Array} probabilities @param {import('./types.js').Step} step @param {import('./types.js').Settings} settings */
+/** Index of the token that the step's own random number picks, or of the most likely. @param {Float64Array} probabilities @param {import('./types.js').ToldStep} step @param {import('./types.js').Settings} settings */
 function choose(probabilities, step, settings) {
   if (settings.temperature === 0 || step.uniform === null) return largest(probabilities);
   return draw(probabilities, step.uniform);

@@ -97,12 +97,19 @@ export class PooledMaps {
 
   /** One exact row into plane 0, as sqrt(p) in 8 bits. @param {number} position @param {Float32Array} pattern */
   addRow(position, pattern) {
+    this.addCells(
+      position,
+      Uint8Array.from(pattern, (p) => Math.round(Math.sqrt(p) * 255)),
+    );
+  }
+
+  /** One row of cells, a cell a position, into plane 0. @param {number} position @param {Uint8Array} cells */
+  addCells(position, cells) {
     while (position >= this.limit * this.bin) this.coarsen(this.bin * 2);
     const to = Math.floor(position / this.bin) * this.limit;
-    for (let c = 0; c < pattern.length; c++) {
-      const value = Math.round(Math.sqrt(pattern[c]) * 255);
+    for (let c = 0; c < cells.length; c++) {
       const at = to + Math.floor(c / this.bin);
-      if (value > this.data[at]) this.data[at] = value;
+      if (cells[c] > this.data[at]) this.data[at] = cells[c];
     }
     this.rows = Math.max(this.rows, position + 1);
     this.version++;

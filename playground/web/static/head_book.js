@@ -7,6 +7,8 @@ import { PooledMaps, Rows } from "./growing.js";
 const MAP_CELLS = 512;
 const HEADS_KEPT = 24;
 const ROWS_KEPT = 4096;
+const ROWS_SPAN = 16; // rows asked for at once
+const ROWS_AHEAD = 8; // so near to a row that is not here yet, it is asked for: arrow keys should never wait
 const AHEAD = 64; // positions whose angles should be here before the run is
 
 /** @typedef {{cos: Rows, sin: Rows}} Rotation a row a position, a column a pair */
@@ -101,20 +103,19 @@ export class HeadBook {
     return found;
   }
 
-  /** New rows of the head that the server follows. @param {any} focus */
+  /** New rows of the head that the server follows: the newest exactly, those before it for the picture. @param {any} focus */
   append(focus) {
     const head = this.open(focus.layer, focus.head);
-    const flat = f32(focus.pattern);
-    let from = 0;
-    for (let row = focus.first; row < focus.first + focus.count; row++) {
-      head.remember(row, flat.slice(from, from + row + 1));
-      from += row + 1;
-    }
+    const newest = focus.first + focus.count - 1;
+    const pattern = f32(focus.pattern);
+    head.remember(newest, pattern);
     // rows after a hole are exact on their own, but q and k must be gapless: `want` fetches them again
     if (focus.first > head.rows) return;
-    for (let row = focus.first; row < focus.first + focus.count; row++) {
-      head.map.addRow(row, /** @type {Float32Array} */ (head.patterns.get(row)));
+    const earlier = u8(focus.earlier);
+    for (let row = focus.first, from = 0; row < newest; from += ++row) {
+      head.map.addCells(row, earlier.subarray(from, from + row + 1));
     }
+    head.map.addRow(newest, pattern);
     head.write(focus.first, focus);
   }
 
@@ -142,16 +143,29 @@ export class HeadBook {
   }
 
   /**
-   * The exact row, asked for when it is missing.
+   * The exact row, asked for with its neighbours when it is missing.
    * @param {number} layer @param {number} index @param {number} position @returns {Float32Array|null}
    */
   wantRow(layer, index, position) {
-    const found = this.find(layer, index)?.patterns.get(position);
-    if (found || position < 0 || position >= this.store.rows) return found || null;
-    const request = { layer, head: index, position };
-    this.store.fetchOnce(`row ${layer} ${index} ${position}`, "row", request, (answer) => {
-      this.open(layer, index).remember(position, f32(answer.pattern));
+    const { finished, rows } = this.store;
+    const patterns = this.find(layer, index)?.patterns;
+    const ahead = finished ? [position - ROWS_AHEAD, position + ROWS_AHEAD] : [];
+    for (const each of [position, ...ahead]) {
+      if (each >= 0 && each < rows && !patterns?.has(each)) this.fetchRows(layer, index, each - (each % ROWS_SPAN));
+    }
+    return patterns?.get(position) || null;
+  }
+
+  /** @param {number} layer @param {number} index @param {number} first */
+  fetchRows(layer, index, first) {
+    const last = Math.min(first + ROWS_SPAN, this.store.rows);
+    const request = { layer, head: index, first, last };
+    this.store.fetchOnce(`rows ${layer} ${index} ${first} ${last}`, "rows", request, (answer) => {
+      const head = this.open(layer, index);
+      const flat = f32(answer.pattern);
+      for (let row = answer.first, from = 0; row < answer.first + answer.count; from += ++row) {
+        head.remember(row, flat.slice(from, from + row + 1));
+      }
     });
-    return null;
   }
 }

@@ -26,9 +26,9 @@ const KEYS =
  * What the panels draw: the selection and everything known about it, taken once a screen frame.
  * @typedef {{
  *   store: Store, begin: import('./types.js').Begin|null, position: number, row: number, layer: number, head: number,
- *   step: import('./types.js').Step|null, headData: import('./head_book.js').Head|null, pattern: Float32Array|null,
+ *   step: import('./types.js').ToldStep|null, waiting: boolean, headData: import('./head_book.js').Head|null, pattern: Float32Array|null,
  *   strongest: number, key: number|null, whatIf: Partial<import('./types.js').Settings>|null, vocabulary: number,
- * }} View  `pattern`: the exact row; `strongest`: the key it reads most from; `key`: the chosen one, else the strongest
+ * }} View  `waiting`: the step's details are on their way; `pattern`: the exact row; `strongest`: the key it reads most from; `key`: the chosen one, else the strongest
  */
 
 export class App {
@@ -140,7 +140,9 @@ export class App {
     const pattern = row >= 0 ? store.heads.wantRow(layer, head, row) : null;
     const strongest = pattern ? argmax(pattern) : -1;
     const key = selection.key ?? (pattern ? strongest : null);
-    const step = store.steps[selection.step] || null;
+    const drawn = store.steps[selection.step];
+    const details = drawn ? store.wantDetails(selection.step) : null;
+    const step = details ? { ...drawn, ...details } : null;
     const vocabulary = store.begin ? store.begin.model.vocab_size : 0;
     const { begin } = store;
     return {
@@ -151,6 +153,7 @@ export class App {
       layer,
       head,
       step,
+      waiting: Boolean(drawn && !details),
       headData,
       pattern,
       strongest,

@@ -63,6 +63,7 @@ export class NextTokenPanel {
   /** @param {import('./live.js').View} view */
   paint(view) {
     const { begin, step } = view;
+    if (view.waiting) return; // what is drawn stays for the moment until they come
     this.shown = begin && step ? this.distribution(view, step, begin) : null;
     if (!this.shown || !step) return;
     this.stage = Math.min(this.app.selection.stage ?? Infinity, this.shown.stages.length - 1);
@@ -73,6 +74,7 @@ export class NextTokenPanel {
   /** @param {import('./live.js').View} view */
   write(view) {
     const { begin, step } = view;
+    if (view.waiting) return this.wait(view);
     this.stages.hidden = !step || this.panel.tabular;
     this.back.hidden = !view.whatIf || !step;
     this.badge.hidden = this.back.hidden || Boolean(this.shown?.foreign);
@@ -85,6 +87,13 @@ export class NextTokenPanel {
     if (this.panel.tabular) this.panel.fillTable(this.table(step, shown));
   }
 
+  /** The step's details are on their way, or were asked for in vain. @param {import('./live.js').View} view */
+  wait(view) {
+    const { store } = view;
+    if (store.failed !== "details" || !store.note) return;
+    this.panel.say(`What led to step ${view.position - store.promptLength} could not be fetched.`, store.note);
+  }
+
   /** A token of the prompt. @param {import('./live.js').View} view */
   given(view) {
     const { store, position } = view;
@@ -95,7 +104,7 @@ export class NextTokenPanel {
     this.app.drawn.nextToken = { run: store.run, step, given: true, rows: [] };
   }
 
-  /** @param {import('./live.js').View} view @param {import('./types.js').Step} step @param {import('./types.js').Begin} begin */
+  /** @param {import('./live.js').View} view @param {import('./types.js').ToldStep} step @param {import('./types.js').Begin} begin */
   distribution(view, step, begin) {
     const vocabulary = begin.model.vocab_size;
     if (!view.whatIf) return happened(step, vocabulary);
@@ -180,7 +189,7 @@ export class NextTokenPanel {
     };
   }
 
-  /** @param {import('./live.js').View} view @param {import('./types.js').Step} step @param {import('./distribution.js').Distribution} shown @param {number} stage */
+  /** @param {import('./live.js').View} view @param {import('./types.js').ToldStep} step @param {import('./distribution.js').Distribution} shown @param {number} stage */
   record(view, step, shown, stage) {
     const stages = shown.stages.map(({ name, setting, kept, mass, entropy }) => ({
       name,
@@ -203,7 +212,7 @@ export class NextTokenPanel {
     };
   }
 
-  /** @param {import('./live.js').View} view @param {import('./types.js').Step} step @param {import('./distribution.js').Distribution} shown */
+  /** @param {import('./live.js').View} view @param {import('./types.js').ToldStep} step @param {import('./distribution.js').Distribution} shown */
   summary(view, step, shown) {
     const verb = step.uniform === null ? "took" : "drew";
     const drew = `Step ${step.index} ${verb} ${quote(step.text)} with ${percent(step.probability)} (rank ${step.rank + 1} of ${count(view.vocabulary)})`;
@@ -226,7 +235,7 @@ export class NextTokenPanel {
     return `${drew}; ${filters.map(stageTitle).join(", then ")} left ${left}, entropy ${nats(last.entropy)}.`;
   }
 
-  /** @param {import('./types.js').Step} step @param {import('./distribution.js').Distribution} shown @returns {import('./tables.js').Table} */
+  /** @param {import('./types.js').ToldStep} step @param {import('./distribution.js').Distribution} shown @returns {import('./tables.js').Table} */
   table(step, shown) {
     const sorted = [...shown.candidates].sort((a, b) => b.raw - a.raw);
     const rows = sorted.map((c) => {

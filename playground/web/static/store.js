@@ -13,18 +13,21 @@ const LOST = { id: -1, text: "…" };
 const TILE_CELLS = 48;
 const BACKFILL_TRIES = 3;
 const BACKFILL_SPAN = 256; // frames asked for at once
+const DETAILS_SPAN = 32; // steps whose details are asked for at once
+const STEPS_AHEAD = 8; // so near to what is not here yet, it is asked for: arrow keys should never wait
 
 /** @param {number|number[]} bytes @param {number} layers @returns {number[]} */
 const perLayer = (bytes, layers) => (Array.isArray(bytes) ? bytes : new Array(layers).fill(bytes));
 
-/** @param {any} raw @param {{name: string, setting: number|null}[]} names of the stages @returns {import('./types.js').Step} */
-function decodeStep(raw, names) {
+/** @param {any} raw @param {{name: string, setting: number|null}[]} names of the stages @returns {import('./types.js').Details} */
+function decodeDetails(raw, names) {
   const told = f32(raw.stages);
   const stages = names.map((stage, i) => {
     const [kept, mass, entropy] = told.subarray(3 * i, 3 * i + 3);
     return { ...stage, kept, mass, entropy };
   });
-  return { ...raw, stages, ids: u32(raw.ids), logits: f32(raw.logits), probabilities: f32(raw.probabilities) };
+  const numbers = { ids: u32(raw.ids), logits: f32(raw.logits), probabilities: f32(raw.probabilities) };
+  return { stages, rank: raw.rank, lse: raw.lse, ...numbers };
 }
 
 /** Everything known of one run. */
@@ -41,6 +44,8 @@ class RunState {
   tokens = [];
   /** @type {import('./types.js').Step[]} */
   steps = [];
+  /** @type {(import('./types.js').Details|undefined)[]} of each step, as far as they were told */
+  details = [];
   /** @type {Map<number, string>} */
   texts = new Map();
   rows = 0;
@@ -205,7 +210,7 @@ export class Store extends RunState {
   takeSteps(frame) {
     if (!this.begin || !this.tiles || !this.norms) return;
     this.state = "running";
-    for (const raw of frame.steps) this.takeStep(decodeStep(raw, this.begin.stages));
+    for (const raw of frame.steps) this.takeStep(raw);
     this.rows = Math.max(this.rows, frame.rows.first + frame.rows.count);
     this.prefill.done = this.prefill.of;
     if (frame.tiles) this.takeTiles(frame.tiles);
@@ -222,13 +227,21 @@ export class Store extends RunState {
     this.tiles.rows = tiles.until;
   }
 
-  /** @param {import('./types.js').Step} step */
-  takeStep(step) {
-    this.steps[step.index] = step;
+  /** @param {any} raw a step, perhaps with its details */
+  takeStep(raw) {
+    const { index, id, text, probability, seconds, uniform, chance } = raw;
+    const step = { index, id, text, probability, seconds, uniform, chance };
+    this.steps[index] = step;
+    this.takeDetails(raw);
     const position = this.promptLength + step.index;
     while (this.tokens.length < position) this.tokens.push(LOST);
     this.tokens[position] = { id: step.id, text: step.text };
     this.texts.set(step.id, step.text);
+  }
+
+  /** @param {any} raw details of the step `index`, if it has any */
+  takeDetails(raw) {
+    if (this.begin && raw.stages) this.details[raw.index] = decodeDetails(raw, this.begin.stages);
   }
 
   /** @param {number} first @param {number} count @param {Float32Array} values [layers, 2, count] */
@@ -293,6 +306,24 @@ export class Store extends RunState {
     if (run !== this.run) return;
     if (answer) use(answer);
     this.changed();
+  }
+
+  /** What led to a step, asked for with its neighbours when it is missing. @param {number} step */
+  wantDetails(step) {
+    const ahead = this.finished ? [step - STEPS_AHEAD, step + STEPS_AHEAD] : [];
+    for (const each of [step, ...ahead]) {
+      if (this.steps[each] && !this.details[each]) this.fetchDetails(each - (each % DETAILS_SPAN));
+    }
+    return this.details[step] || null;
+  }
+
+  /** @param {number} first of the steps whose details are asked for */
+  fetchDetails(first) {
+    const last = Math.min(first + DETAILS_SPAN, this.steps.length);
+    this.fetchOnce(`details ${first} ${last}`, "details", { first, last }, (answer) => {
+      for (const [id, text] of Object.entries(answer.texts)) this.texts.set(Number(id), text);
+      for (const raw of answer.steps) this.takeDetails(raw);
+    });
   }
 
   /** Raw logits of a step, once. @param {number} step */

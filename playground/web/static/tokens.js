@@ -83,11 +83,9 @@ export class TokenStrip {
     const step = store.steps[position - store.promptLength];
     const head = `${visible(token.text)}  ·  id ${token.id}  ·  position ${position}`;
     if (!step) return [head, "given by the prompt"];
-    return [
-      head,
-      `drawn at step ${step.index} with ${percent(step.probability)}`,
-      `rank ${step.rank + 1} of the raw distribution`,
-    ];
+    const details = store.details[step.index];
+    const rank = details ? [`rank ${details.rank + 1} of the raw distribution`] : [];
+    return [head, `drawn at step ${step.index} with ${percent(step.probability)}`, ...rank];
   }
 
   sync() {

@@ -26,9 +26,12 @@
  *   decoding: Settings, stages: {name: string, setting: number|null}[], prompt_length: number, planned: number, tokens: Token[],
  * }} Begin
  * @typedef {{
- *   index: number, id: number, text: string, probability: number, seconds: number, rank: number, uniform: number|null,
- *   stages: Stage[], lse: number, ids: Uint32Array, logits: Float32Array, probabilities: Float32Array,
- * }} Step  `probabilities` is [stages, ids] row by row; 0 means removed.
+ *   index: number, id: number, text: string, probability: number, seconds: number, uniform: number|null, chance: number|null,
+ * }} Step
+ * @typedef {{
+ *   stages: Stage[], rank: number, lse: number, ids: Uint32Array, logits: Float32Array, probabilities: Float32Array,
+ * }} Details  of a step; `probabilities` is [stages, ids] row by row; 0 means removed.
+ * @typedef {Step & Details} ToldStep
  * @typedef {{k: number[], v: number[], positions: number, reserved: number}} CacheSize  bytes per layer, `reserved` bytes in all
  * @typedef {{first_token: number, decode: number, steps: number}} Clock  seconds
  * @typedef {{step: number, logits: Float32Array, ids: Uint32Array|null, lse: number}} Logits  ids null: whole vocabulary
