@@ -20,7 +20,7 @@ from playground import sampling
 from playground.anatomy import prepare
 from playground.penalties import Context
 from playground.records import Decoding, Stage, Step
-from playground.tokens import encode, end_ids, piece
+from playground.tokens import encode, end_ids, find_stop, piece, quoted
 
 if TYPE_CHECKING:
     from models import Loaded
@@ -67,6 +67,7 @@ class Generation:
         self._ends = end_ids(loaded)
         self.piece = cache(partial(piece, loaded.tokenizer))  # the text of one token on its own
         self._throws = "xtc_probability" in sampling.active_stages(decoding)
+        self._mu = sampling.first_mu(decoding)
         self._forward_options = _forward_options(loaded.model)
 
     @property
@@ -142,7 +143,7 @@ class Generation:
         """Draw a token from raw logits (V,) and record how."""
         uniform = None if self.decoding.greedy else self._uniform()
         chance = self._uniform() if self._throws else None
-        context = self.context(len(self.token_ids), chance)
+        context = self.context(len(self.token_ids), chance, self._mu)
         if self._keeps_logits:
             self.step_logits.append(logits)
         token_id, probability = sampling.sample(logits.float(), self.decoding, context, uniform)
@@ -155,10 +156,12 @@ class Generation:
             probability=probability,
             uniform=uniform,
             chance=chance,
+            mu=self._mu,
             cache=self.cache.measure(),
             seconds=seconds + (self.seconds_prefill if not self.steps else 0.0),
             describe=describe if self._keeps_logits else partial(tuple, describe()),
         )
+        self._mu = sampling.next_mu(self._mu, probability, self.decoding)
         self._keep(step)
         return step
 
@@ -176,15 +179,17 @@ class Generation:
         self.state = self.state if self.finished else "running"
         if self.decoding.stop_at_end and step.token_id in self._ends:
             self.end("done", "The model ended the text.")
+        elif stop := find_stop(self.loaded.tokenizer, self.token_ids, self.prompt_length, self.decoding.stop_strings):
+            self.end("done", f"The text reached the stop string {quoted(stop)}.")
         elif len(self.steps) == self.decoding.max_new_tokens:
             self.end("done", f"The wanted {len(self.steps):,} new tokens are made.")
         elif len(self.token_ids) == self.capacity:
             self.end("done", f"The context of {self.capacity:,} tokens is full.")
 
-    def context(self, length: int, chance: float | None) -> Context:
+    def context(self, length: int, chance: float | None, mu: float | None) -> Context:
         """What the stages of a step may know when `length` tokens stood before it."""
         room = self.capacity - length
-        return Context(self.token_ids, length, self.prompt_length, room, self._ends, chance, self.piece)
+        return Context(self.token_ids, length, self.prompt_length, room, self._ends, chance, mu, self.piece)
 
 
 def _describe(logits: Tensor, decoding: Decoding, context: Context) -> tuple[Stage, ...]:

@@ -16,10 +16,11 @@ steps    What came since the last message: `steps` from index `first`; the rows 
          `tiles` of the mosaic; `focus`: rows of the head in focus, or null; `norms`: f32 [layers, 2, count], root mean
          square of the new K and V vectors; `caches`, one a step; `clock`; `texts`: {id: text} of ids not sent before.
          A step: index, id, text, probability, seconds, uniform (null when greedy), chance (the random number of XTC,
-         null without it). The newest one has its details, too; those of the others are told when somebody asks
-         (`details`): stages f32 [stages, 3] (tokens kept, their raw mass, entropy in nats) and, where the logits are
-         kept, rank (0 = most likely in the raw distribution), lse (log-sum-exp of the raw logits), ids u32 [N], logits
-         f32 [N] raw, probabilities f32 [stages, N] (0 = removed). N: the most likely, and the drawn one.
+         null without it), mu (bits of surprise that mirostat allows, null without it). The newest one has its details,
+         too; those of the others are told when somebody asks (`details`): stages f32 [stages, 3] (tokens kept, their
+         raw mass, entropy in nats) and, where the logits are kept, rank (0 = most likely in the raw distribution), lse
+         (log-sum-exp of the raw logits), ids u32 [N], logits f32 [N] raw, probabilities f32 [stages, N] (0 = removed).
+         N: the most likely, and the drawn one.
          Tiles, or null while they wait: `bin` w, `row` (first row bin), `rows`, `cols`, `until` (rows of attention
          that the mosaic shows now), data u8 [sum of heads, rows, cols]: 255 * sqrt(p), the largest in each w x w cell
          over the new rows only. w is the power of two with at most TILE_BINS bins for all rows there are.
@@ -300,6 +301,11 @@ def _told(step: Step) -> Json:
         "seconds": step.seconds,
         "uniform": step.uniform,
         "chance": step.chance,
+<<<<<<< HEAD
+=======
+        "mu": step.mu,
+        "stages": packed([(each.kept, each.mass, each.entropy) for each in stages], "f4"),
+>>>>>>> 21d142c (Mirostat 1 and 2, stop strings, and words that become token ids)
     }
 
 

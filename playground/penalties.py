@@ -36,6 +36,7 @@ class Context:
         room: how many tokens may still be drawn, this step's included.
         end_ids: tokens that end the text.
         chance: the step's second random number, in [0, 1): whether XTC acts.
+        mu: the largest surprise that mirostat allows in this step, in bits.
         piece: the text of a token.
     """
 
@@ -45,6 +46,7 @@ class Context:
     room: int = 2**31
     end_ids: frozenset[int] = frozenset()
     chance: float | None = None
+    mu: float | None = None
     piece: Callable[[int], str] = str
 
     @property

@@ -38,6 +38,7 @@ TRANSFORMERS_ORDER = (
     "epsilon_cutoff",
     "eta_cutoff",
     "xtc_probability",
+    "mirostat",
 )
 """The order of `_get_logits_processor` in transformers' `generation/utils.py`; what only llama.cpp has stands where it
 does no harm: penalties with penalties, cuts with cuts."""
@@ -55,9 +56,11 @@ LLAMA_CPP_ORDER = (
     "xtc_probability",
     "temperature",
     "dynatemp_range",
+    "mirostat",
 )
 """The default `samplers` of `common_params_sampling` in llama.cpp's `common/common.h`: temperature last. Tail-free
-sampling stands where llama.cpp had it until October 2024; what only transformers has, as above."""
+sampling stands where llama.cpp had it until October 2024; what only transformers has, as above. Where mirostat is on,
+llama.cpp leaves out all other cuts; here they act when they are set."""
 
 STAGE_ORDER = TRANSFORMERS_ORDER
 """The order unless another one is asked for."""
@@ -84,6 +87,9 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "tfs_z": (0.0, 1.0),
     "xtc_probability": (0.0, 1.0),
     "xtc_threshold": (0.0, 1.0),
+    "mirostat": (0, 2),
+    "mirostat_tau": (0.0, 100.0),
+    "mirostat_eta": (0.0, 1.0),
     "repetition_penalty": (0.01, 100.0),
     "frequency_penalty": (-2.0, 2.0),
     "presence_penalty": (-2.0, 2.0),
@@ -107,6 +113,7 @@ COLDEST = 0.01
 WHOLE = (
     "max_new_tokens",
     "top_k",
+    "mirostat",
     "penalty_last_n",
     "dry_allowed_length",
     "dry_penalty_last_n",
@@ -117,7 +124,7 @@ WHOLE = (
 LARGEST_BIAS = 100.0
 MOST_WORDS = 1000
 LONGEST_WORD = 100
-"""Tokens of a word, characters of a breaker."""
+"""Tokens of a word, characters of a breaker or a stop string."""
 
 
 def _checked_number(name: str, value: Any) -> float | int:
@@ -169,10 +176,12 @@ def _checked_biases(name: str, values: Any) -> tuple[tuple[tuple[int, ...], floa
     return tuple((_checked_word(name, word), float(bias)) for word, bias in pairs)
 
 
-def _checked_breakers(name: str, values: Any) -> tuple[str, ...]:
+def _checked_texts(name: str, values: Any) -> tuple[str, ...]:
     texts = _checked_list(name, values)
     if not all(isinstance(each, str) and 1 <= len(each) <= LONGEST_WORD for each in texts):
         raise ValueError(f"{name} must be texts of 1 to {LONGEST_WORD} characters.")
+    if any("\ud800" <= letter <= "\udfff" for each in texts for letter in each):
+        raise ValueError(f"{name} holds half of a surrogate pair, which is no character: delete it.")
     return tuple(texts)
 
 
@@ -193,12 +202,14 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "sequence_bias": _checked_biases,
     "bad_words_ids": _checked_words,
     "force_words_ids": _checked_words,
-    "dry_sequence_breakers": _checked_breakers,
+    "dry_sequence_breakers": _checked_texts,
+    "stop_strings": _checked_texts,
     "order": lambda _, order: _checked_order(order),
 }
 
 
-def _within(part: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+def within(part: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Whether some ids stand one after another among others."""
     return any(whole[at : at + len(part)] == part for at in range(len(whole) - len(part) + 1))
 
 
@@ -224,6 +235,9 @@ class Decoding:
         tfs_z: keep the share z of the bends of the sorted distribution; 1 keeps all.
         xtc_probability: how often all but the least likely of the tokens above `xtc_threshold` go; 0 never.
         xtc_threshold: how likely these are; above 0.5 there cannot be two of them, and the stage is off.
+        mirostat: version 1 or 2 of the cut that steers the surprise of what is drawn towards `mirostat_tau`; 0: off.
+        mirostat_tau: the surprise aimed at, in bits a token.
+        mirostat_eta: how quickly the cut is moved after a token that was more or less surprising than that.
         repetition_penalty: divides positive and multiplies negative logits of tokens seen before; 1 is neutral.
         frequency_penalty: subtracted for each time a token was seen. presence_penalty: subtracted once. 0 is neutral.
         penalty_last_n: how many of the last tokens these three look at; -1 at the whole text, 0 at nothing.
@@ -237,6 +251,7 @@ class Decoding:
         bad_words_ids: sequences of token ids that must not come about.
         force_words_ids: sequences of token ids that the continuation must contain.
         min_new_tokens: before so many are drawn no token ends the text.
+        stop_strings: texts that end the run as soon as one stands in the continuation, across tokens too.
         seed: of the random draws.
         stop_at_end: whether an end-of-text token ends the run.
         order: the stages in the order in which they are applied; those left out keep their place behind the one that
@@ -260,6 +275,9 @@ class Decoding:
     tfs_z: float = 1.0
     xtc_probability: float = 0.0
     xtc_threshold: float = 0.1
+    mirostat: int = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
     repetition_penalty: float = 1.0
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
@@ -274,6 +292,7 @@ class Decoding:
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
     force_words_ids: tuple[tuple[int, ...], ...] = ()
     min_new_tokens: int = 0
+    stop_strings: tuple[str, ...] = ()
     seed: int = 0
     stop_at_end: bool = True
     order: tuple[str, ...] = STAGE_ORDER
@@ -297,7 +316,7 @@ class Decoding:
                 f"force_words_ids needs {sum(map(len, forced)):,} tokens, but max_new_tokens is {room:,}: raise it."
             )
         for banned in self.bad_words_ids:
-            if any(_within(banned, word) for word in forced):
+            if any(within(banned, word) for word in forced):
                 raise ValueError(f"force_words_ids and bad_words_ids both name {list(banned)}: take it out of one.")
 
     def check_vocabulary(self, size: int) -> None:
@@ -385,6 +404,7 @@ class Step:
         probability: in the distribution that it was drawn from (the last stage).
         uniform: the number in [0, 1) that chose it; None when greedy.
         chance: the second random number in [0, 1) of this step, which decides whether XTC acts; None without XTC.
+        mu: what mirostat allowed of surprise in this step, in bits; None without mirostat.
         cache: size of the KV cache at that moment.
         seconds: measured time of the forward pass and the draw; for step 0 of the whole prefill.
     """
@@ -395,6 +415,7 @@ class Step:
     probability: float
     uniform: float | None
     chance: float | None
+    mu: float | None
     cache: CacheSize
     seconds: float
     describe: Callable[[], tuple[Stage, ...]] = field(repr=False, compare=False)

@@ -62,7 +62,8 @@ class Run(Generation):
     @torch.inference_mode()
     def stages_of(self, first: int, last: int) -> tuple[sampling.Applied, ...]:
         """The logits (n, V) of steps first..last after each stage, from the raw ones by the functions that drew."""
-        contexts = [self.context(self.prompt_length + step.index, step.chance) for step in self.steps[first:last]]
+        steps = self.steps[first:last]
+        contexts = [self.context(self.prompt_length + step.index, step.chance, step.mu) for step in steps]
         return sampling.apply_stages(torch.stack(self.step_logits[first:last]).float(), self.decoding, contexts)
 
     def cache_bytes(self) -> tuple[tuple[int, int], ...]:

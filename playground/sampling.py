@@ -6,6 +6,7 @@ each takes logits and returns logits of the same shape, with -inf where a token 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +46,25 @@ def _xtc(logits: Tensor, decoding: Decoding, context: Context) -> Tensor:
     return truncation.exclude_top_choices(logits, decoding.xtc_threshold) if acts else logits
 
 
+def _mirostat(logits: Tensor, decoding: Decoding, context: Context) -> Tensor:
+    if context.mu is None:
+        raise ValueError("Mirostat needs the surprise that is allowed in its step.")
+    cut = truncation.keep_zipf if decoding.mirostat == 1 else truncation.keep_surprise
+    return cut(logits, context.mu)
+
+
+def first_mu(decoding: Decoding) -> float | None:
+    """The surprise in bits that mirostat allows in a run's first step; None where it is off."""
+    return 2 * decoding.mirostat_tau if "mirostat" in active_stages(decoding) else None
+
+
+def next_mu(mu: float | None, probability: float, decoding: Decoding) -> float | None:
+    """What mirostat allows after a token that was drawn with this probability: less when it was a surprise."""
+    if mu is None:
+        return None
+    return mu - decoding.mirostat_eta * (-math.log2(probability) - decoding.mirostat_tau)
+
+
 WARPERS: Mapping[str, Warp] = {
     "temperature": lambda x, d: truncation.apply_temperature(x, d.temperature),
     "dynatemp_range": lambda x, d: truncation.apply_dynamic_temperature(
@@ -72,12 +92,14 @@ PROCESSORS: Mapping[str, Process] = {
     "min_new_tokens": lambda x, d, c: penalties.delay_end(x, d.min_new_tokens, len(c.new_ids), c.end_ids),
     "force_words_ids": lambda x, d, c: penalties.force_words(x, d.force_words_ids, c.new_ids, c.room, c.end_ids),
     "xtc_probability": _xtc,
+    "mirostat": _mirostat,
 }
-"""Stages that need the text so far, or a random number of the step: one row (V,) at a time."""
+"""Stages that need the text so far, or a number that belongs to the step: one row (V,) at a time."""
 
 OFF: Mapping[str, Callable[[Decoding], bool]] = {
     "temperature": lambda d: d.dynatemp_range > 0,  # which divides in its place
     "xtc_probability": lambda d: d.greedy or d.xtc_threshold > 0.5,
+    "mirostat": lambda d: d.greedy,
     "repetition_penalty": lambda d: d.penalty_last_n == 0,
     "frequency_penalty": lambda d: d.penalty_last_n == 0,
     "presence_penalty": lambda d: d.penalty_last_n == 0,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -88,3 +90,29 @@ def end_ids(loaded: Loaded) -> frozenset[int]:
         if found is not None:
             ids.update([found] if isinstance(found, int) else found)
     return frozenset(ids)
+
+
+def quoted(text: str) -> str:
+    """Text for a sentence: in double quotes, line breaks and the like as JSON writes them."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def text_after(tokenizer: PreTrainedTokenizerBase, token_ids: list[int], start: int) -> str:
+    """What the tokens from `start` on add to the text; the one before them keeps a leading space from being lost."""
+    whole = str(tokenizer.decode(token_ids[max(0, start - 1) :], clean_up_tokenization_spaces=False))
+    before = str(tokenizer.decode(token_ids[max(0, start - 1) : start], clean_up_tokenization_spaces=False))
+    if whole.startswith(before):
+        return whole.removeprefix(before)
+    return str(tokenizer.decode(token_ids[start:], clean_up_tokenization_spaces=False))
+
+
+def find_stop(tokenizer: PreTrainedTokenizerBase, token_ids: list[int], start: int, stops: Sequence[str]) -> str | None:
+    """The stop string that the newest token completed in the text of the tokens from `start` on; the first listed.
+
+    Only so many tokens are read as a stop string can be spread over: each has a byte of it at least.
+    """
+    if not stops:
+        return None
+    longest = max(len(each.encode()) for each in stops)
+    tail = text_after(tokenizer, token_ids, max(start, len(token_ids) - longest - 1))
+    return next((each for each in stops if each in tail), None)

@@ -5,19 +5,25 @@ never removes all. Sources: temperature, top-k, top-p, min-p, typical-p, epsilon
 `...LogitsWarper` of `transformers.generation.logits_process` bit for bit in float32 (Fan et al. 2018, Holtzman et al.
 2020, Nguyen et al. 2024, Meister et al. 2023, Hewitt et al. 2022). Dynamic temperature (`temp_ext`), XTC and
 top-n-sigma (Tang et al. 2024) follow `src/llama-sampling.cpp` of llama.cpp; tail-free sampling (Bricken 2019) follows
-what llama.cpp had until October 2024. XTC was first described in text-generation-webui's pull request 6335.
+what llama.cpp had until October 2024. XTC was first described in text-generation-webui's pull request 6335. Mirostat
+(Basu et al. 2021, arXiv 2007.14966: algorithm 1, and 2 of its later versions) cuts as llama.cpp does.
 
 On a CPU numpy compares, selects and sorts values 3 to 20 times as fast as torch does; both give the same bits.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 REMOVED = float("-inf")
 LOWEST_LOG = -1e30
+ZIPF_TOKENS = 100
+"""The most likely tokens from which mirostat 1 estimates Zipf's exponent: m of the paper."""
 COLDEST = 1e-6
 """Dynamic temperature stops here: colder, quotients of logits would leave the range of float32."""
 
@@ -174,11 +180,13 @@ def _tail_free_row(logits: Tensor, z: float) -> Tensor:
 
 def _keep_most_likely(logits: Tensor, count: int) -> Tensor:
     """Exactly `count` tokens of (V,); among equals the lowest ids."""
-    border = _sorted(logits)[-count]
-    gone = _below(logits, border)
-    tied = (logits == border).nonzero()[:, 0]
-    gone[tied[count - int((logits > border).sum()) :]] = True
-    return remove(logits, gone)
+    values = logits.cpu().numpy()
+    size = len(values)
+    border = np.partition(values, size - count)[size - count]
+    gone = values < border
+    tied = np.flatnonzero(values == border)
+    gone[tied[count - np.count_nonzero(values > border) :]] = True
+    return remove(logits, torch.from_numpy(gone).to(logits.device))
 
 
 def exclude_top_choices(logits: Tensor, threshold: float) -> Tensor:
@@ -191,3 +199,41 @@ def exclude_top_choices(logits: Tensor, threshold: float) -> Tensor:
     least = torch.where(above, probabilities, 2.0).amin(-1, keepdim=True)
     spared = logits.shape[-1] - 1 - (above & (probabilities == least)).flip(-1).byte().argmax(-1, keepdim=True)
     return remove(logits, above.scatter(-1, spared, False))
+
+
+def keep_surprise(logits: Tensor, mu: float) -> Tensor:
+    """Mirostat 2: remove what is more surprising than `mu` bits, but never the most likely token. (V,)."""
+    surprise = -logits.softmax(-1).log2()
+    gone = _below(-surprise, torch.tensor(-mu, dtype=surprise.dtype, device=surprise.device))
+    return _keep_most_likely(logits, 1) if bool(gone.all()) else remove(logits, gone)
+
+
+def keep_zipf(logits: Tensor, mu: float) -> Tensor:
+    """Mirostat 1: keep the k most likely tokens, among equals the lowest ids. (V,).
+
+    k is such that a surprise of `mu` bits is in reach under Zipf's law, whose exponent is estimated from the most likely tokens.
+    """
+    probabilities = logits.softmax(-1).cpu().numpy()
+    size = len(probabilities)
+    alive = int(np.count_nonzero(logits.cpu().numpy() > REMOVED))
+    if alive < 2:
+        return logits
+    sampled = min(ZIPF_TOKENS, alive)
+    top = np.sort(np.partition(probabilities, size - sampled)[size - sampled :])[::-1]
+    k = zipf_size(top, mu, size)
+    return _keep_most_likely(logits, k) if k < alive else logits
+
+
+def zipf_size(probabilities: NDArray[np.floating], mu: float, vocab_size: int) -> int:
+    """How many tokens mirostat 1 keeps, 1 to `vocab_size`: the paper's k, computed in logarithms.
+
+    probabilities: at least two of the most likely, descending.
+    """
+    log_p = np.log(np.maximum(probabilities.astype(np.float64), np.finfo(np.float32).tiny))
+    steps = np.diff(np.log(np.arange(1, len(log_p) + 1)))
+    exponent = max(float(-(steps @ np.diff(log_p)) / (steps @ steps)), 1e-9)
+    epsilon, log_v = exponent - 1, math.log(vocab_size)
+    # epsilon / (1 - V^-epsilon) has the limit 1 / log V at 0
+    ratio = 1 / log_v if abs(epsilon * log_v) < 1e-9 else epsilon / -math.expm1(-epsilon * log_v)
+    log_k = (mu * math.log(2) + math.log(ratio)) / exponent
+    return vocab_size if log_k >= log_v else max(1, int(math.exp(log_k)))

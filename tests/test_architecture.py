@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("models", "playground", "benchmarks")
 
 # From the ground up; a module imports from its own floor and from those below it.
-ENGINE = "records truncation penalties sampling capture patterns anatomy caches interventions tokens engine"
+ENGINE = "records truncation penalties sampling capture patterns anatomy caches interventions tokens words engine"
 FLOORS = (
     ("models",),
     tuple(f"playground.{name}" for name in ENGINE.split()),

@@ -10,6 +10,7 @@ from typing import Any
 
 import gradio as gr
 
+from playground import words
 from playground.records import Decoding
 from playground.sessions import Entry, RefusedError, Store
 from playground.web.inspection import chosen_head
@@ -18,8 +19,11 @@ from playground.web.watching import changes
 Settings = dict[str, Any] | str | None
 
 
-def decoding_of(settings: Any) -> Decoding:
-    """Settings as a JSON object, or as text of one. Raises `ValueError` with one sentence."""
+def decoding_of(loaded: Any, settings: Any) -> Decoding:
+    """Settings as a JSON object, or as text of one; words are read by the model's tokenizer.
+
+    Raises `ValueError` with one sentence.
+    """
     if settings is None or settings == "":
         return Decoding()
     if isinstance(settings, str):
@@ -27,7 +31,7 @@ def decoding_of(settings: Any) -> Decoding:
             settings = json.loads(settings)
         except ValueError:
             raise RefusedError('The settings are not JSON: send an object such as {"temperature": 0.8}.') from None
-    return Decoding.from_json(settings)
+    return words.decoding(loaded, settings)
 
 
 def told(error: ValueError) -> gr.Error:
@@ -41,10 +45,13 @@ def publish(store: Store, loaded: Any, names: tuple[str, ...]) -> None:
     async def generate(request: gr.Request, prompt: str, settings: Settings = None) -> AsyncIterator[dict[str, Any]]:
         """Continue a prompt; settings are those of Decoding by name. Streams what is new since the last message.
 
+        Words may be given as text instead of token ids: banned_words, forced_words, and word_bias ("cat +2"), each a
+        list or one a line.
+
         Each message: run (id for /inspect), state, reason, text (all of it), steps: [{index, id, text, probability}].
         """
         try:
-            entry = store.start(_session(request), loaded, prompt, decoding_of(settings))
+            entry = store.start(_session(request), loaded, prompt, decoding_of(loaded, settings))
         except ValueError as error:
             raise told(error) from None
         async for first in changes(entry):

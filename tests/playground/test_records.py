@@ -42,6 +42,13 @@ from playground.records import STAGE_ORDER
         ("dry_base", 0.5),
         ("dry_sequence_breakers", [""]),
         ("dry_sequence_breakers", "abc"),
+        ("stop_strings", "abc"),
+        ("stop_strings", [""]),
+        ("stop_strings", ["\ud800"]),
+        ("mirostat", 3),
+        ("mirostat", 1.5),
+        ("mirostat_tau", -1),
+        ("mirostat_eta", 2),
         ("sequence_bias", {"3": 1}),
         ("sequence_bias", [[[3], float("nan")]]),
         ("sequence_bias", [[[3], float("inf")]]),
@@ -84,6 +91,8 @@ def test_settings_survive_json() -> None:
         bad_words_ids=[[3]],
         force_words_ids=[[4, 5]],
         dry_sequence_breakers=["."],
+        stop_strings=["\n\n"],
+        mirostat=2,
     )
     assert Decoding.from_json(json.loads(json.dumps(decoding.as_dict()))) == decoding
 
@@ -118,6 +127,7 @@ def test_stages_left_out_of_an_order_stay_behind_their_predecessor() -> None:
         "repetition_penalty",
     ]
     assert order.index("xtc_probability") == order.index("eta_cutoff") + 1
+    assert order.index("mirostat") == order.index("xtc_probability") + 1
 
 
 def test_settings_cannot_be_changed_afterwards() -> None:
