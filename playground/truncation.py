@@ -211,7 +211,7 @@ def keep_surprise(logits: Tensor, mu: float) -> Tensor:
 def keep_zipf(logits: Tensor, mu: float) -> Tensor:
     """Mirostat 1: keep the k most likely tokens, among equals the lowest ids. (V,).
 
-    k is such that a surprise of `mu` bits is in reach under Zipf's law, whose exponent is estimated from the most likely tokens.
+    k is such that a surprise of `mu` bits is in reach under Zipf's law, whose exponent the most likely tokens tell.
     """
     probabilities = logits.softmax(-1).cpu().numpy()
     size = len(probabilities)

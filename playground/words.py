@@ -1,8 +1,8 @@
 """Words as people type them, and the token ids that they mean for a model: banned, forced and biased words.
 
-One entry a line. In the middle of a sentence a word has a space before it, and other tokens than without one; so a plain
-word means both, and a word in double quotes exactly what the quotes hold. Line breaks, tabs and backslashes are typed
-as `ESCAPES` has them.
+One entry a line. In the middle of a sentence a word has a space before it, and other tokens than without one; so a
+plain word means both, and a word in double quotes exactly what the quotes hold. Line breaks, tabs and backslashes are
+typed as `ESCAPES` has them.
 """
 
 from __future__ import annotations

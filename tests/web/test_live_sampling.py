@@ -140,6 +140,7 @@ def agree(page: Any, logits: torch.Tensor, decoding: Decoding) -> None:
 FOREIGN = {
     "dynatemp_range": 0.5,
     "xtc_probability": 0.5,
+    "mirostat": 2,
     "dry_multiplier": 0.8,
     "no_repeat_ngram_size": 2,
     "sequence_bias": [[[3], 1.0]],

@@ -10,7 +10,7 @@
 /** Settings with which a stage does nothing, where that is not 0 or an empty list. @type {Record<string, number>} */
 const NEUTRAL = { temperature: 1, repetition_penalty: 1, top_p: 1, typical_p: 1, tfs_z: 1 };
 const FILTERS = new Set(
-  "temperature dynatemp_range top_k top_p min_p typical_p epsilon_cutoff eta_cutoff top_n_sigma tfs_z xtc_probability".split(
+  "temperature dynatemp_range top_k top_p min_p typical_p epsilon_cutoff eta_cutoff top_n_sigma tfs_z xtc_probability mirostat".split(
     " ",
   ),
 );
