@@ -301,11 +301,7 @@ def _told(step: Step) -> Json:
         "seconds": step.seconds,
         "uniform": step.uniform,
         "chance": step.chance,
-<<<<<<< HEAD
-=======
         "mu": step.mu,
-        "stages": packed([(each.kept, each.mass, each.entropy) for each in stages], "f4"),
->>>>>>> 21d142c (Mirostat 1 and 2, stop strings, and words that become token ids)
     }
 
 

@@ -229,8 +229,8 @@ export class Store extends RunState {
 
   /** @param {any} raw a step, perhaps with its details */
   takeStep(raw) {
-    const { index, id, text, probability, seconds, uniform, chance } = raw;
-    const step = { index, id, text, probability, seconds, uniform, chance };
+    const { index, id, text, probability, seconds, uniform, chance, mu } = raw;
+    const step = { index, id, text, probability, seconds, uniform, chance, mu };
     this.steps[index] = step;
     this.takeDetails(raw);
     const position = this.promptLength + step.index;

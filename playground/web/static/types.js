@@ -27,6 +27,7 @@
  * }} Begin
  * @typedef {{
  *   index: number, id: number, text: string, probability: number, seconds: number, uniform: number|null, chance: number|null,
+ *   mu: number|null,
  * }} Step
  * @typedef {{
  *   stages: Stage[], rank: number, lse: number, ids: Uint32Array, logits: Float32Array, probabilities: Float32Array,
