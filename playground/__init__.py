@@ -1,6 +1,7 @@
 """Generate with a decoder and look inside: `generate(load(...), prompt, Decoding(...))` gives a `Run` of `Step`s."""
 
-from playground.records import CacheSize, Decoding, Stage, Step
+from playground.branches import branch, edit
+from playground.records import CacheSize, Decoding, Origin, Stage, Step
 from playground.runs import Run, generate
 
-__all__ = ["CacheSize", "Decoding", "Run", "Stage", "Step", "generate"]
+__all__ = ["CacheSize", "Decoding", "Origin", "Run", "Stage", "Step", "branch", "edit", "generate"]

@@ -139,11 +139,12 @@ def _read_off(
     maps = [recorder.maps[each] for each in range(len(recorder.maps))]
     keys = [layer.keys for layer in cache.layers]  # (1, K, 2, D) each
     latent = any(each.key_shape != (k.shape[1], k.shape[3]) for each, k in zip(records, keys, strict=False))
-    kept = sum(each.queries.nbytes + (latent * each.key_nbytes) for each in records)
+    queries = [each.queries(0, recorder.rows) for each in records]  # (H, 2, D) each
+    kept = sum(each.nbytes for each in queries) + sum(latent * each.key_nbytes for each in records)
     return Anatomy(
-        heads=tuple(each.queries.shape[0] for each in records) or tuple(each.shape[0] for each in maps),
+        heads=tuple(each.shape[0] for each in queries) or tuple(each.shape[0] for each in maps),
         cached=tuple(_cached(layer) for layer in cache.layers),
-        query_dims=tuple(each.queries.shape[2] for each in records),
+        query_dims=tuple(each.shape[2] for each in queries),
         scalings=tuple(each.scores.scaling for each in records),
         position_bytes=(kept + cache.measure().total) // 2,
         logit_bytes=logits.shape[-1] * logits.dtype.itemsize,

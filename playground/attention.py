@@ -30,18 +30,18 @@ ODD_MASK = "a mask that hides positions between visible ones"
 
 
 def queries(run: Generation, layer: int, start: int = 0, end: int | None = None) -> Tensor:
-    """Post-rotation queries (H, n, D) of the rows start..end, a view.
+    """Post-rotation queries (H, n, D) of the rows start..end, a view where they lie in one block.
 
     Raises:
         ValueError: one sentence, when this model's queries cannot be had.
     """
     if not run.anatomy.routed:
         raise ValueError(NO_QUERIES.format(name=type(run.loaded.model).__name__))
-    return run.recorder.layers[layer].queries[:, start : run.rows if end is None else end]
+    return run.recorder.layers[layer].queries(start, run.rows if end is None else end)
 
 
 def keys(run: Generation, layer: int, end: int | None = None) -> Tensor:
-    """Post-rotation keys (K, end, D), a view: from the cache, or as recorded where the cache holds latents."""
+    """Post-rotation keys (K, end, D): from the cache, or as recorded where the cache holds latents."""
     end = run.rows if end is None else end
     recorded = run.recorder.layers[layer].keys if run.anatomy.routed else None
     return run.cache.keys_at(layer, end) if recorded is None else recorded[:, :end]
@@ -99,7 +99,7 @@ def _patterns(run: Generation, layers: range, start: int, end: int, head: int | 
     """Probabilities (g, H or 1, n, end) float32 of the queries start..end in layers that stand in one stack."""
     records = _readable(run, layers, start, end)
     (q_stack, at), one = records[0].stacked, records[0]
-    q, k = q_stack[at : at + len(layers), :, start:end], _stacked_keys(run, layers, end)
+    q, k = q_stack.rows(start, end, slice(at, at + len(layers))), _stacked_keys(run, layers, end)
     chosen = slice(None)
     if head is not None:
         kv_head, chosen = head * k.shape[1] // q.shape[1], slice(head, head + 1)
@@ -114,12 +114,12 @@ def _patterns(run: Generation, layers: range, start: int, end: int, head: int | 
 
 
 def _stacked_keys(run: Generation, layers: range, end: int) -> Tensor:
-    """Post-rotation keys (g, K, end, D) of layers that stand in one stack, a view."""
+    """Post-rotation keys (g, K, end, D) of layers that stand in one stack, a view where they lie in one block."""
     if run.anatomy.keep_keys:
         return keys(run, layers[0], end)[None]
     stack = run.cache.stack_of(layers[0])
     first = layers[0] - stack.first
-    return stack.keys[first : first + len(layers), :, :end]
+    return stack.keys.rows(0, end, slice(first, first + len(layers)))
 
 
 def _together(run: Generation) -> Iterator[range]:
@@ -136,7 +136,7 @@ def _way(run: Generation, layer: int) -> object:
     record = run.recorder.layers[layer]
     if record.sinks is not None or record.slopes is not None:
         return layer
-    return id(record.stacked[0]), id(run.cache.stack_of(layer).keys), record.scores
+    return id(record.stacked[0]), id(run.cache.stack_of(layer).keys.own), record.scores
 
 
 @torch.inference_mode()

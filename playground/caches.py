@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
 
+from playground.pieces import Pieces
 from playground.records import CacheSize
 
 
@@ -38,8 +39,8 @@ class Stack:
     """
 
     first: int
-    keys: Tensor
-    values: Tensor
+    keys: Pieces
+    values: Pieces
 
 
 class ContiguousLayer(CacheLayerMixin):
@@ -101,9 +102,19 @@ class ContiguousLayer(CacheLayerMixin):
             self._grow(end)
         self._keys.narrow(2, start, new).copy_(key_states)
         self._values.narrow(2, start, new).copy_(value_states)
-        self.length = end
-        self.keys, self.values = self._keys.narrow(2, 0, end), self._values.narrow(2, 0, end)
+        self.resume(end)
         return self.keys, self.values
+
+    def resume(self, length: int) -> None:
+        """The first `length` positions are in the buffers already."""
+        self.length = length
+        self.keys, self.values = self._keys.narrow(2, 0, length), self._values.narrow(2, 0, length)
+
+    def release(self) -> None:
+        """Let go of the buffers; nothing can be added any more."""
+        nothing = self._keys.new_empty(0)
+        self._take(nothing, nothing)
+        self.keys = self.values = nothing
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """(key length, offset) that a mask for `query_length` new positions needs."""
@@ -123,17 +134,24 @@ class ContiguousCache(Cache):
 
     Where the layers' shapes are known, one is made for each, and consecutive ones of one shape share a tensor
     (`stacks`); otherwise they are made as the model's layers first call.
+
+    A branch works on a copy of the positions that it shares, because attention kernels want each layer's keys in one
+    block. When it has ended, `rest` lets the copy go and reads those positions in the ancestors' own memory.
     """
 
     layers: list[ContiguousLayer]  # type: ignore[assignment]
 
     def __init__(self, capacity: int, shapes: Sequence[KVShape] = ()) -> None:
         self._stacks = tuple(_stacked(capacity, shapes))
+        self._shared: tuple[tuple[tuple[Tensor, ...], tuple[Tensor, ...]], ...] = ()  # (keys, values) of each stack
+        self._bytes: tuple[tuple[int, int], ...] | None = None  # of each layer, once at rest
         if not shapes:
             super().__init__(layer_class_to_replicate=partial(ContiguousLayer, capacity))  # type: ignore[arg-type]
             return
         pairs = [
-            pair for stack in self._stacks for pair in zip(stack.keys.split(1), stack.values.split(1), strict=True)
+            pair
+            for stack in self._stacks
+            for pair in zip(stack.keys.own.split(1), stack.values.own.split(1), strict=True)
         ]
         super().__init__(layers=[ContiguousLayer(capacity, *pair) for pair in pairs])
 
@@ -142,27 +160,75 @@ class ContiguousCache(Cache):
         """All layers in order; each in a stack of its own where they were made or have grown one by one."""
         if self._stacks and not any(layer.grown for layer in self.layers):
             return self._stacks
-        return tuple(Stack(index, layer._keys, layer._values) for index, layer in enumerate(self.layers))
+        pairs = enumerate((layer._keys, layer._values) for layer in self.layers)
+        return tuple(Stack(index, Pieces(keys), Pieces(values)) for index, (keys, values) in pairs)
 
     def stack_of(self, layer: int) -> Stack:
         """The stack that a layer stands in."""
         return next(each for each in reversed(self.stacks) if each.first <= layer)
 
+    def resume(self, earlier: ContiguousCache, length: int) -> None:
+        """Begin with the first `length` positions of another cache with the same stacks: copied, not computed."""
+        self._shared = tuple((each.keys.until(length), each.values.until(length)) for each in earlier.stacks)
+        for stack, shared in zip(self._stacks, self._shared, strict=True):
+            for pieces, parts in zip((stack.keys, stack.values), shared, strict=True):
+                _copy(parts, pieces.own)
+        for layer in self.layers:
+            layer.resume(length)
+
+    def rest(self) -> None:
+        """Nothing will be added: give up the copy of what is shared and keep the own positions alone."""
+        if not self._shared or any(layer.grown for layer in self.layers):
+            return
+        length, self._bytes = self.get_seq_length(), self.layer_bytes()
+        self._stacks = tuple(_rested(*each, length) for each in zip(self._stacks, self._shared, strict=True))
+        self._shared = ()
+        for layer in self.layers:
+            layer.release()
+
     def layer_bytes(self) -> tuple[tuple[int, int], ...]:
         """(key bytes, value bytes) of each layer: the tensors' own nbytes."""
-        return tuple((layer.keys.nbytes, layer.values.nbytes) for layer in self.layers)
+        return self._bytes or tuple((layer.keys.nbytes, layer.values.nbytes) for layer in self.layers)
+
+    def own(self) -> tuple[Tensor, ...]:
+        """The tensors that nobody else made."""
+        return tuple(each for stack in self.stacks for each in (stack.keys.own, stack.values.own))
+
+    def borrowed(self) -> tuple[Tensor, ...]:
+        """Tensors of ancestors."""
+        pairs = self._shared or tuple((each.keys.before, each.values.before) for each in self._stacks)
+        return tuple(each for keys, values in pairs for each in (*keys, *values))
 
     def measure(self) -> CacheSize:
         """The cache as it is now."""
-        return CacheSize(self.get_seq_length(), self.layer_bytes(), sum(layer.reserved for layer in self.layers))
+        at_rest = self._bytes is not None
+        reserved = sum(each.nbytes for each in self.own()) if at_rest else sum(each.reserved for each in self.layers)
+        return CacheSize(self.get_seq_length(), self.layer_bytes(), reserved)
 
     def keys_at(self, layer: int, end: int) -> Tensor:
-        """Rotated keys (K, end, D) of one layer, a view."""
-        return self.layers[layer].keys[0, :, :end]
+        """Rotated keys (K, end, D) of one layer; a view, but of a branch that has ended."""
+        stack = self.stack_of(layer)
+        return stack.keys.rows(0, end, slice(layer - stack.first, layer - stack.first + 1))[0]
 
     def values_at(self, layer: int, end: int) -> Tensor:
-        """Values (K, end, D) of one layer, a view."""
-        return self.layers[layer].values[0, :, :end]
+        """Values (K, end, D) of one layer; a view, but of a branch that has ended."""
+        stack = self.stack_of(layer)
+        return stack.values.rows(0, end, slice(layer - stack.first, layer - stack.first + 1))[0]
+
+
+def _copy(parts: Sequence[Tensor], into: Tensor) -> None:
+    at = 0
+    for each in parts:
+        into.narrow(2, at, each.shape[2]).copy_(each)
+        at += each.shape[2]
+
+
+def _rested(stack: Stack, shared: tuple[tuple[Tensor, ...], tuple[Tensor, ...]], length: int) -> Stack:
+    keys, values = (
+        Pieces(pieces.own[:, :, sum(part.shape[2] for part in parts) : length].clone(), parts)
+        for pieces, parts in zip((stack.keys, stack.values), shared, strict=True)
+    )
+    return Stack(stack.first, keys, values)
 
 
 def _stacked(capacity: int, shapes: Sequence[KVShape]) -> Iterator[Stack]:
@@ -171,5 +237,6 @@ def _stacked(capacity: int, shapes: Sequence[KVShape]) -> Iterator[Stack]:
         count = len(list(group))
         like = torch.empty(0, dtype=shape.dtype, device=shape.device)
         keys = like.new_empty(count, shape.heads, capacity, shape.key_dim)
-        yield Stack(first, keys, like.new_empty(count, shape.heads, capacity, shape.value_dim))
+        values = like.new_empty(count, shape.heads, capacity, shape.value_dim)
+        yield Stack(first, Pieces(keys), Pieces(values))
         first += count

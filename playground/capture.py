@@ -9,6 +9,7 @@ scores is noted beside the queries: scale, soft-cap, sinks, linear position bias
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,6 +23,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import repeat_kv
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from playground.pieces import Pieces
 
 IMPLEMENTATION = "playground"
 BIAS_CHECKED_TO = 8
@@ -56,6 +59,13 @@ class Sight:
         self.seen = torch.zeros(capacity, dtype=torch.long, device=device)
         self._noted = 0
 
+    def continued(self, rows: int, capacity: int) -> Sight:
+        """A copy of what the first `rows` queries see, with room for more."""
+        made = Sight(capacity, self.first.device)
+        made.first[:rows], made.seen[:rows] = self.first[:rows], self.seen[:rows]
+        made._noted = rows
+        return made
+
     def note(self, start: int, mask: Tensor) -> None:
         """Take in the mask (1, 1, n, T) of the rows from `start`; the first layer of the group does it for all."""
         end = start + mask.shape[2]
@@ -73,8 +83,8 @@ class LayerRecord:
     Attributes:
         scores: how its scores are made.
         query: (1, H, n, D) after rotation: what the pass under way, or else the last one, brought.
-        queries: (H, capacity, D) after rotation, of all complete passes; there from the end of the first on.
-        stacked: the recorder's stack that these queries are part of, and which part.
+        stacked: the recorder's stack that this layer's queries are part of, and which part; there from the end of the
+            first pass on.
         keys: (K, capacity, D) after rotation, where the cache holds something else (latents); else None.
         key_shape: (K, D) of the keys that attention was given.
         sight: None where every query sees all up to itself.
@@ -83,8 +93,7 @@ class LayerRecord:
         odd: one phrase, when something enters the scores that maps cannot follow; empty else.
     """
 
-    queries: Tensor
-    stacked: tuple[Tensor, int]
+    stacked: tuple[Pieces, int]
 
     def __init__(self, scores: LayerScores, query: Tensor, key: Tensor, capacity: int, keep_keys: bool) -> None:
         self.scores = scores
@@ -96,6 +105,20 @@ class LayerRecord:
         self.sinks: Tensor | None = None
         self.slopes: Tensor | None = None
         self.odd = ""
+
+    def queries(self, start: int, end: int) -> Tensor:
+        """(H, end - start, D) after rotation, of complete passes."""
+        pieces, index = self.stacked
+        return pieces.rows(start, end, slice(index, index + 1))[0]
+
+    def continued(self, rows: int, capacity: int, sight: Sight | None) -> LayerRecord:
+        """The record of the same layer in a branch; its queries are stacked by the recorder."""
+        made = copy.copy(self)
+        made.sight = sight
+        if self.keys is not None:
+            made.keys = self.keys.new_empty(self.keys.shape[0], capacity, self.keys.shape[2])
+            made.keys[:, :rows] = self.keys[:, :rows]
+        return made
 
     def note_bias(self, bias: Tensor) -> None:
         """Keep a position bias (1, H, n, T) as slopes; note it as odd when it is not linear in the key's position."""
@@ -126,23 +149,45 @@ class Recorder:
         self.rows = 0
         self.layers: dict[int, LayerRecord] = {}
         self.maps: dict[int, Tensor] = {}
-        self._stacks: list[tuple[list[LayerRecord], Tensor]] = []
+        self._stacks: list[tuple[list[LayerRecord], Pieces]] = []
         self._sights: dict[int, Sight] = {}
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the buffers."""
-        kept_keys = sum(each.keys.nbytes for each in self.layers.values() if each.keys is not None)
-        maps = sum(each.nbytes for each in self.maps.values())
-        return sum(stack.nbytes for _, stack in self._stacks) + kept_keys + maps
+    def continued(self, rows: int, capacity: int) -> Recorder:
+        """A recorder for a branch, whose first `rows` positions are those recorded here.
+
+        Queries stay where they are and are read from there; what takes little (what a query sees) and what must lie in
+        one block (keys beside a cache of latents, whole maps) is copied.
+        """
+        made = Recorder(capacity, self.keep_keys)
+        made.rows = rows
+        sights = {each.sight: each.sight.continued(rows, capacity) for each in self.layers.values() if each.sight}
+        for layer, record in self.layers.items():
+            made.layers[layer] = record.continued(rows, capacity, sights.get(record.sight) if record.sight else None)
+        for layer, kept in self.maps.items():
+            made.maps[layer] = kept.new_zeros(kept.shape[0], capacity, capacity)
+            made.maps[layer][:, :rows, :rows] = kept[:, :rows, :rows]
+        for records, pieces in self._stacks:
+            own = pieces.own.new_empty(*pieces.own.shape[:2], capacity - rows, pieces.own.shape[3])
+            layers = [layer for layer, each in self.layers.items() if each in records]
+            made._stack([made.layers[layer] for layer in sorted(layers)], own, pieces.until(rows))
+        return made
+
+    def own(self) -> tuple[Tensor, ...]:
+        """The buffers that this run fills."""
+        kept = [each.keys for each in self.layers.values() if each.keys is not None]
+        return (*(pieces.own for _, pieces in self._stacks), *kept, *self.maps.values())
+
+    def borrowed(self) -> tuple[Tensor, ...]:
+        """Tensors of ancestors."""
+        return tuple(each for _, pieces in self._stacks for each in pieces.before)
 
     def close_pass(self, count: int) -> None:
         """A forward pass over `count` positions is complete."""
         if not self._stacks:
             self._allocate()
-        for records, stack in self._stacks:
+        for records, pieces in self._stacks:
             new = torch.cat([record.query for record in records])  # (n, H, count, D)
-            stack.narrow(2, self.rows, count).copy_(new)
+            pieces.own.narrow(2, self.rows - pieces.start, count).copy_(new)
         self.rows += count
         self._sights.clear()
 
@@ -151,10 +196,14 @@ class Recorder:
         ordered = [self.layers[layer] for layer in sorted(self.layers)]
         for (heads, head_dim, dtype, device), group in groupby(ordered, key=_query_shape):
             records = list(group)
-            stack = torch.empty(len(records), heads, self.capacity, head_dim, dtype=dtype, device=device)
-            self._stacks.append((records, stack))
-            for index, record in enumerate(records):
-                record.queries, record.stacked = stack[index], (stack, index)
+            own = torch.empty(len(records), heads, self.capacity, head_dim, dtype=dtype, device=device)
+            self._stack(records, own)
+
+    def _stack(self, records: list[LayerRecord], own: Tensor, before: tuple[Tensor, ...] = ()) -> None:
+        pieces = Pieces(own, before)
+        self._stacks.append((records, pieces))
+        for index, record in enumerate(records):
+            record.stacked = pieces, index
 
     def note_mask(self, record: LayerRecord, mask: Tensor) -> None:
         """Keep how far back the new queries may look; layers that were given the same mask share it."""

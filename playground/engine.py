@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import secrets
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from time import perf_counter
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from playground import sampling
 from playground.anatomy import prepare
+from playground.past import Past
 from playground.penalties import Context
 from playground.records import Decoding, Stage, Step
 from playground.tokens import encode, end_ids, find_stop, piece, quoted
@@ -43,32 +45,54 @@ class Generation:
         steps: one record for each drawn token.
         rows: positions computed so far.
         capacity: positions that the buffers are made for.
+        origin: None, or where this branch comes from; `first_step`: its first own step, 0 for a run of its own.
+        eras: (first step, settings) since when the settings hold.
         seconds_prefill: measured time to the first token; seconds_decode: of all later steps together.
     """
 
-    def __init__(self, loaded: Loaded, prompt: str, decoding: Decoding, chunk: int = PREFILL_CHUNK) -> None:
+    def __init__(
+        self, loaded: Loaded, prompt: str, decoding: Decoding, chunk: int = PREFILL_CHUNK, past: Past | None = None
+    ) -> None:
         self.loaded, self.decoding, self.chunk = loaded, decoding, chunk
         decoding.check_vocabulary(loaded.card.vocab_size)
-        self.token_ids = encode(loaded, prompt)
+        past = Past() if past is None else past
+        self.origin = past.origin
+        self.token_ids = list(past.token_ids) or encode(loaded, prompt)
         self.anatomy = prepare(loaded.model)
         self.device = loaded.model.device
         self.id = secrets.token_urlsafe(16)
-        self.prompt_length = len(self.token_ids)
-        self.capacity = _capacity(loaded, self.prompt_length, decoding.max_new_tokens)
+        self.prompt_length = past.prompt_length or len(self.token_ids)
+        self.capacity = _capacity(loaded, len(self.token_ids) + len(past.forced), decoding.max_new_tokens)
         self.state, self.reason = "pending", ""
-        self.steps: list[Step] = []
-        self.rows = 0
+        self.steps: list[Step] = list(past.steps)
+        self.first_step = len(past.steps)
+        self.eras = (*past.eras, (self.first_step, decoding))
+        self.rows = past.rows
         self.seconds_prefill = self.seconds_decode = 0.0
         self.recorder = self.anatomy.recorder(self.capacity)
         self.cache = self.anatomy.cache(self.capacity)
-        self.step_logits: list[Tensor] = []
-        self._keeps_logits = self.anatomy.logit_bytes * decoding.max_new_tokens <= WHOLE_LOGITS_BYTES
+        self.step_logits: list[Tensor] = list(past.logits)
+        self.borrowed_logits = len(past.logits) + (past.ready is not None)
+        self._last_step = self.first_step + len(past.forced) + decoding.max_new_tokens
+        few = self.anatomy.logit_bytes * self._last_step <= WHOLE_LOGITS_BYTES
+        self._keeps_logits = few and len(past.logits) == len(past.steps)  # those of all steps, or of none from here on
+        self._ready, self._forced = past.ready, deque(past.forced)
         self._generator = torch.Generator().manual_seed(decoding.seed)
         self._ends = end_ids(loaded)
         self.piece = cache(partial(piece, loaded.tokenizer))  # the text of one token on its own
         self._throws = "xtc_probability" in sampling.active_stages(decoding)
         self._mu = sampling.first_mu(decoding)
-        self._forward_options = _forward_options(loaded.model)
+        self._options = _forward_options(loaded.model)
+        self._take_over(past)
+
+    def _take_over(self, past: Past) -> None:
+        """Go on where another run stood: its positions, and its place in the row of random numbers."""
+        if past.recorder is not None and past.cache is not None:
+            self.recorder = past.recorder.continued(past.rows, self.capacity)
+            self.cache.resume(past.cache, past.rows)
+        for step in past.steps:
+            self._chances()
+            self._mu = sampling.next_mu(self._mu, step.probability, self.decoding)
 
     @property
     def finished(self) -> bool:
@@ -83,9 +107,9 @@ class Generation:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that this run holds: queries, cache (as allocated) and logits."""
-        kept = sum(each.nbytes for each in self.step_logits)
-        return self.recorder.nbytes + self.cache.measure().reserved + kept
+        """Bytes that this run holds alone: queries, cache (as allocated) and logits."""
+        own = (*self.recorder.own(), *self.step_logits[self.borrowed_logits :])
+        return sum(each.nbytes for each in own) + self.cache.measure().reserved
 
     def end(self, state: str, reason: str) -> None:
         """Finish as done, stopped or error, with one sentence why. The first ending counts."""
@@ -95,6 +119,10 @@ class Generation:
     def stop(self) -> None:
         """End now; what was made stays."""
         self.end("stopped", "Stopped on request.")
+
+    def rest(self) -> None:
+        """Let go of what only decoding needs; for whoever advances the run, once it has finished."""
+        self.cache.rest()
 
     def __iter__(self) -> Iterator[Step]:
         """The steps made so far, then each new one when its token is drawn."""
@@ -109,13 +137,14 @@ class Generation:
     def advance(self) -> Step | None:
         """Exactly one forward pass: a piece of the prompt (None), or a step. None also when the run has finished."""
         if self.finished:
+            self.rest()
             return None
         started = perf_counter()
         if self.rows < self.prompt_length:
             return self._prefill(started)
         self.state = "running"
-        logits = self._forward(self.token_ids[-1:])
-        return self._step(logits, started)
+        logits, self._ready = self._ready, None
+        return self._step(self._forward(self.token_ids[-1:]) if logits is None else logits, started)
 
     def _prefill(self, started: float) -> Step | None:
         self.state = "prefill"
@@ -130,23 +159,20 @@ class Generation:
         """Logits (V,), as the model gives them, after the last of `ids`; queries and cache grow by their positions."""
         inputs = torch.tensor([ids], device=self.device)
         with self.anatomy.watching(self.recorder):
-            output = self.loaded.model(
-                input_ids=inputs, past_key_values=self.cache, use_cache=True, **self._forward_options
-            )
+            output = self.loaded.model(input_ids=inputs, past_key_values=self.cache, use_cache=True, **self._options)
         self.recorder.close_pass(len(ids))
         self.rows = self.recorder.rows
-        last: Tensor = output.logits[0, -1]
-        return last
+        return output.logits[0, -1]
 
     @torch.inference_mode()
     def _step(self, logits: Tensor, started: float) -> Step:
         """Draw a token from raw logits (V,) and record how."""
-        uniform = None if self.decoding.greedy else self._uniform()
-        chance = self._uniform() if self._throws else None
+        uniform, chance = self._chances()
         context = self.context(len(self.token_ids), chance, self._mu)
         if self._keeps_logits:
             self.step_logits.append(logits)
-        token_id, probability = sampling.sample(logits.float(), self.decoding, context, uniform)
+        forced = self._forced.popleft() if self._forced else None
+        token_id, probability = sampling.sample(logits.float(), self.decoding, context, uniform, forced)
         describe = partial(_describe, logits, self.decoding, context)
         seconds = perf_counter() - started
         step = Step(
@@ -154,35 +180,42 @@ class Generation:
             token_id=token_id,
             token=self.piece(token_id),
             probability=probability,
-            uniform=uniform,
+            uniform=uniform if forced is None else None,
             chance=chance,
             mu=self._mu,
             cache=self.cache.measure(),
-            seconds=seconds + (self.seconds_prefill if not self.steps else 0.0),
+            seconds=seconds + (self.seconds_prefill if len(self.steps) == self.first_step else 0.0),
             describe=describe if self._keeps_logits else partial(tuple, describe()),
+            forced=forced is not None,
         )
         self._mu = sampling.next_mu(self._mu, probability, self.decoding)
         self._keep(step)
         return step
+
+    def _chances(self) -> tuple[float | None, float | None]:
+        """The random numbers of a step: for the draw, and for XTC. A forced step uses its own up like any other."""
+        uniform = None if self.decoding.greedy else self._uniform()
+        return uniform, self._uniform() if self._throws else None
 
     def _uniform(self) -> float:
         """The next number in [0, 1) of this run's own generator."""
         return float(torch.rand((), generator=self._generator, dtype=torch.float64))
 
     def _keep(self, step: Step) -> None:
-        if step.index == 0:
+        if step.index == self.first_step:
             self.seconds_prefill = step.seconds
         else:
             self.seconds_decode += step.seconds
         self.token_ids.append(step.token_id)
         self.steps.append(step)
         self.state = self.state if self.finished else "running"
-        if self.decoding.stop_at_end and step.token_id in self._ends:
+        stops = () if step.forced else self.decoding.stop_strings
+        if self.decoding.stop_at_end and step.token_id in self._ends and not step.forced:
             self.end("done", "The model ended the text.")
-        elif stop := find_stop(self.loaded.tokenizer, self.token_ids, self.prompt_length, self.decoding.stop_strings):
+        elif stop := find_stop(self.loaded.tokenizer, self.token_ids, self.prompt_length, stops):
             self.end("done", f"The text reached the stop string {quoted(stop)}.")
-        elif len(self.steps) == self.decoding.max_new_tokens:
-            self.end("done", f"The wanted {len(self.steps):,} new tokens are made.")
+        elif len(self.steps) == self._last_step:
+            self.end("done", f"The wanted {self.decoding.max_new_tokens:,} new tokens are made.")
         elif len(self.token_ids) == self.capacity:
             self.end("done", f"The context of {self.capacity:,} tokens is full.")
 
@@ -214,5 +247,4 @@ def plan_bytes(loaded: Loaded, prompt_length: int, max_new_tokens: int) -> int:
     positions = _capacity(loaded, prompt_length, max_new_tokens)
     anatomy = prepare(loaded.model)
     logits = anatomy.logit_bytes * max_new_tokens
-    kept = logits if logits <= WHOLE_LOGITS_BYTES else 0
-    return anatomy.buffer_bytes(positions) + kept
+    return anatomy.buffer_bytes(positions) + (logits if logits <= WHOLE_LOGITS_BYTES else 0)

@@ -9,18 +9,21 @@ begin    seq 0. `model`: name, architecture, parameters, heads / kv_heads / head
          `layers` (index of a table or -1, one a layer) and `tables` of `pairs` [[i, j], ...], `inv_freq` (radians per
          position), `scaling`, `theta`; `rope_reason`: one sentence why null. `cache`: kind, dtype, element_bytes,
          capacity (positions reserved). `decoding`: the settings; `stages` [{name, setting}] that they mean for each
-         step. `prompt_length` P, `planned` (positions at most),
+         step; `eras`: [{first, decoding, stages}], since which step which settings hold: a branch's earlier steps were
+         drawn under its parent's. `branch`: null, or `run` (the parent's id), `shared` (positions that are the
+         parent's own), `step` (the branch's first own step), `forced` (tokens given in place of draws).
+         `prompt_length` P, `planned` (positions at most),
          `tokens`: [{id, text}] of the prompt.
 prefill  `done` of `of` prompt positions are computed.
 steps    What came since the last message: `steps` from index `first`; the rows of attention `rows` {first, count};
          `tiles` of the mosaic; `focus`: rows of the head in focus, or null; `norms`: f32 [layers, 2, count], root mean
          square of the new K and V vectors; `caches`, one a step; `clock`; `texts`: {id: text} of ids not sent before.
          A step: index, id, text, probability, seconds, uniform (null when greedy), chance (the random number of XTC,
-         null without it), mu (bits of surprise that mirostat allows, null without it). The newest one has its details,
-         too; those of the others are told when somebody asks (`details`): stages f32 [stages, 3] (tokens kept, their
-         raw mass, entropy in nats) and, where the logits are kept, rank (0 = most likely in the raw distribution), lse
-         (log-sum-exp of the raw logits), ids u32 [N], logits f32 [N] raw, probabilities f32 [stages, N] (0 = removed).
-         N: the most likely, and the drawn one.
+         null without it), mu (bits of surprise that mirostat allows, null without it), forced (given, not drawn). The
+         newest one has its details, too; those of the others are told when somebody asks (`details`): stages f32
+         [stages, 3] (tokens kept, their raw mass, entropy in nats) and, where the logits are kept, rank (0 = most
+         likely in the raw distribution), lse (log-sum-exp of the raw logits), ids u32 [N], logits f32 [N] raw,
+         probabilities f32 [stages, N] (0 = removed). N: the most likely, and the drawn one.
          Tiles, or null while they wait: `bin` w, `row` (first row bin), `rows`, `cols`, `until` (rows of attention
          that the mosaic shows now), data u8 [sum of heads, rows, cols]: 255 * sqrt(p), the largest in each w x w cell
          over the new rows only. w is the power of two with at most TILE_BINS bins for all rows there are.
@@ -52,7 +55,7 @@ from playground import attention, rope, sampling
 
 if TYPE_CHECKING:
     from playground.anatomy import Rotary
-    from playground.records import Stage, Step
+    from playground.records import Decoding, Stage, Step
     from playground.runs import Run
 
 VERSION = 3
@@ -125,11 +128,20 @@ def begin(run: Run, cursor: Cursor) -> Json:
         rope_reason=rope.reason_without(run),
         cache=_cache_kind(run),
         decoding=run.decoding.as_dict(),
-        stages=[{"name": name, "setting": setting} for name, setting in sampling.stages(run.decoding)],
+        stages=_stage_names(run.decoding),
+        eras=[
+            {"first": first, "decoding": decoding.as_dict(), "stages": _stage_names(decoding)}
+            for first, decoding in run.eras
+        ],
+        branch=None if run.origin is None else asdict(run.origin),
         prompt_length=run.prompt_length,
         planned=run.capacity,
         tokens=[{"id": each, "text": run.piece(each)} for each in prompt],
     )
+
+
+def _stage_names(decoding: Decoding) -> list[Json]:
+    return [{"name": name, "setting": setting} for name, setting in sampling.stages(decoding)]
 
 
 def prefill(run: Run, cursor: Cursor) -> Json:
@@ -172,7 +184,8 @@ def end(run: Run, cursor: Cursor) -> Json:
 
 def clock(run: Run) -> Json:
     """Measured times of this run in seconds."""
-    return {"first_token": run.seconds_prefill, "decode": run.seconds_decode, "steps": len(run.steps)}
+    steps = len(run.steps) - run.first_step
+    return {"first_token": run.seconds_prefill, "decode": run.seconds_decode, "steps": steps}
 
 
 # --------------------------------------------------------------------------------------------- parts of the messages
@@ -272,7 +285,7 @@ def _vectors(run: Run, layer: int, head: int, start: int, end: int) -> Json:
 
 def _norms(run: Run, start: int, end: int) -> NDArray[np.float32]:
     """Root mean square of the new keys and values over heads and dimensions: (layers, 2, n)."""
-    stacks = [(stack.keys[:, :, start:end], stack.values[:, :, start:end]) for stack in run.cache.stacks]
+    stacks = [(stack.keys.rows(start, end), stack.values.rows(start, end)) for stack in run.cache.stacks]
     return np.concatenate([np.stack([_rms(each) for each in pair], 1) for pair in stacks])
 
 
@@ -302,11 +315,15 @@ def _told(step: Step) -> Json:
         "uniform": step.uniform,
         "chance": step.chance,
         "mu": step.mu,
+        "forced": step.forced,
     }
 
 
 def _details(run: Run, first: int, last: int) -> list[Json]:
-    """What the stages of steps first..last did, and to which candidates, computed together where logits are kept."""
+    """What the stages of steps first..last did, and to which candidates, computed together where logits are kept.
+
+    The steps must have been drawn under the same settings.
+    """
     if last > len(run.step_logits):
         return [_stage_numbers(run.steps[index].stages) for index in range(first, last)]
     stages = run.stages_of(first, last)
@@ -407,7 +424,8 @@ def details(run: Run, first: int, last: int) -> Json:
     """The details of steps first..last, at most `MOST_DETAILS`, and the texts of their candidates."""
     last = min(last, first + MOST_DETAILS, len(run.steps))
     told = [{"index": index} for index in range(first, last)]
-    steps = [one | more for one, more in zip(told, _details(run, first, last), strict=True)]
+    found = [each for span in run.spans(first, last) for each in _details(run, *span)]
+    steps = [one | more for one, more in zip(told, found, strict=True)]
     return {"steps": steps, "texts": _new_texts(run, Cursor(), steps)}
 
 

@@ -394,6 +394,23 @@ class CacheSize:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where a branch comes from.
+
+    Attributes:
+        run: id of the run that it continues.
+        shared: positions whose keys, values and queries are that run's own, computed once for both.
+        step: the first step that is the branch's own; the earlier ones are that run's.
+        forced: how many of the branch's first tokens were given instead of drawn.
+    """
+
+    run: str
+    shared: int
+    step: int
+    forced: int
+
+
+@dataclass(frozen=True)
 class Step:
     """One drawn token and the forward pass that led to it.
 
@@ -402,11 +419,12 @@ class Step:
         token_id: the token that was drawn.
         token: its text.
         probability: in the distribution that it was drawn from (the last stage).
-        uniform: the number in [0, 1) that chose it; None when greedy.
+        uniform: the number in [0, 1) that chose it; None when greedy or forced.
         chance: the second random number in [0, 1) of this step, which decides whether XTC acts; None without XTC.
         mu: what mirostat allowed of surprise in this step, in bits; None without mirostat.
         cache: size of the KV cache at that moment.
         seconds: measured time of the forward pass and the draw; for step 0 of the whole prefill.
+        forced: the token was not drawn but chosen by somebody, as a branch's first ones are.
     """
 
     index: int
@@ -419,6 +437,7 @@ class Step:
     cache: CacheSize
     seconds: float
     describe: Callable[[], tuple[Stage, ...]] = field(repr=False, compare=False)
+    forced: bool = False
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 
 from playground import attention, rope, sampling
 from playground.engine import PREFILL_CHUNK, Generation
+from playground.pieces import storage_bytes
 from playground.records import Decoding
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ class Run(Generation):
         """Run to the end; returns itself."""
         while not self.finished:
             self.advance()
+        self.rest()
         return self
 
     def attention(self, layer: int, head: int | None = None) -> Floats:
@@ -61,10 +65,32 @@ class Run(Generation):
 
     @torch.inference_mode()
     def stages_of(self, first: int, last: int) -> tuple[sampling.Applied, ...]:
-        """The logits (n, V) of steps first..last after each stage, from the raw ones by the functions that drew."""
+        """The logits (n, V) of steps first..last after each stage, from the raw ones by the functions that drew.
+
+        The steps must have been drawn under the same settings: those of one of `spans`.
+        """
         steps = self.steps[first:last]
         contexts = [self.context(self.prompt_length + step.index, step.chance, step.mu) for step in steps]
-        return sampling.apply_stages(torch.stack(self.step_logits[first:last]).float(), self.decoding, contexts)
+        logits = torch.stack(self.step_logits[first:last]).float()
+        return sampling.apply_stages(logits, self.decoding_at(first), contexts)
+
+    def decoding_at(self, step: int) -> Decoding:
+        """The settings under which a step was drawn."""
+        return next(decoding for first, decoding in reversed(self.eras) if first <= step)
+
+    def spans(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The steps first..last in stretches that were drawn under the same settings."""
+        borders = [first, *(step for step, _ in self.eras if first < step < last), last]
+        return ((start, end) for start, end in pairwise(borders) if start < end)
+
+    def own(self) -> dict[int, int]:
+        """Bytes of the memory that this run made, by address; branches may share it."""
+        return storage_bytes((*self.recorder.own(), *self.cache.own(), *self.step_logits[self.borrowed_logits :]))
+
+    def borrowed(self) -> dict[int, int]:
+        """Bytes of the memory of other runs that this one continues, by address."""
+        shared = (*self.recorder.borrowed(), *self.cache.borrowed(), *self.step_logits[: self.borrowed_logits])
+        return storage_bytes(shared)
 
     def cache_bytes(self) -> tuple[tuple[int, int], ...]:
         """(key bytes, value bytes) of each layer, the tensors' own nbytes."""

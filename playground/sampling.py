@@ -60,8 +60,8 @@ def first_mu(decoding: Decoding) -> float | None:
 
 def next_mu(mu: float | None, probability: float, decoding: Decoding) -> float | None:
     """What mirostat allows after a token that was drawn with this probability: less when it was a surprise."""
-    if mu is None:
-        return None
+    if mu is None or probability == 0:  # a forced token may have none left
+        return mu
     return mu - decoding.mirostat_eta * (-math.log2(probability) - decoding.mirostat_tau)
 
 
@@ -219,9 +219,16 @@ def _largest(logits: Tensor) -> int:
     return int(logits.numpy().argmax() if logits.is_cpu else logits.argmax())
 
 
-def sample(logits: Tensor, decoding: Decoding, context: Context, uniform: float | None) -> tuple[int, float]:
-    """One token from raw logits (V,) and its probability in the last distribution; the likeliest without `uniform`."""
+def sample(
+    logits: Tensor, decoding: Decoding, context: Context, uniform: float | None, forced: int | None = None
+) -> tuple[int, float]:
+    """One token from raw logits (V,) and its probability in the last distribution.
+
+    It is the `forced` one where somebody chose it, else the likeliest without `uniform`.
+    """
     logits = apply_stages(logits, decoding, context)[-1].logits
     probabilities = logits.softmax(-1)
+    if forced is not None:
+        return forced, float(probabilities[forced])
     token_id = _largest(logits) if uniform is None else draw(probabilities, uniform)
     return token_id, float(probabilities[token_id])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -37,18 +38,79 @@ def encode(loaded: Loaded, prompt: str) -> list[int]:
     ids = loaded.tokenizer(prompt, verbose=False)["input_ids"]
     if not ids:
         raise ValueError("The tokenizer makes no tokens of this prompt: type a few words.")
+    check_length(loaded, len(ids))
+    _refuse_foreign_ids(loaded, ids)
+    return ids
+
+
+def check_length(loaded: Loaded, length: int) -> None:
+    """Raises `ValueError` with one sentence where so many tokens leave no room for a new one."""
     limit = loaded.card.context_length
-    if limit is not None and len(ids) >= limit:
+    if limit is not None and length >= limit:
         raise ValueError(
-            f"The prompt has {len(ids):,} tokens and the model reads {limit:,} at most, one of them new: "
-            f"shorten it by {len(ids) - limit + 1:,} tokens or more."
+            f"The prompt has {length:,} tokens and the model reads {limit:,} at most, one of them new: "
+            f"shorten it by {length - limit + 1:,} tokens or more."
         )
-    if max(ids) >= loaded.card.vocab_size:
+
+
+def _refuse_foreign_ids(loaded: Loaded, ids: list[int]) -> None:
+    if max(ids, default=0) >= loaded.card.vocab_size:
         raise ValueError(
             f"The tokenizer gives id {max(ids):,}, but the model knows {loaded.card.vocab_size:,} tokens: "
             "the tokenizer does not belong to this model."
         )
+
+
+def encode_piece(loaded: Loaded, text: str) -> list[int]:
+    """Token ids of a text that goes on from another: no special tokens.
+
+    Raises:
+        ValueError: one sentence, when the text is empty or no valid Unicode.
+    """
+    _refuse_lone_surrogates(text)
+    ids: list[int] = loaded.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    if not ids:
+        raise ValueError("There is no token in this text: type at least one character.")
+    _refuse_foreign_ids(loaded, ids)
     return ids
+
+
+def edited(loaded: Loaded, ids: list[int], text: str) -> list[int]:
+    """Token ids of `text`, an edited version of the text of `ids`.
+
+    The tokens of the untouched beginning stay, although a tokenizer may cut the same text in another way; from the last
+    untouched word on the text is cut anew. Where that does not give the text back, all of it is.
+
+    Raises:
+        ValueError: as `encode`.
+    """
+    fresh = encode(loaded, text)
+    kept = _untouched(loaded, ids, text)
+    rest = text[len(_text(loaded, ids[:kept])) :]
+    if not rest:
+        return ids[:kept]
+    joined = ids[:kept] + loaded.tokenizer(rest, add_special_tokens=False, verbose=False)["input_ids"]
+    return joined if kept and _text(loaded, joined) == text else fresh
+
+
+def _untouched(loaded: Loaded, ids: list[int], text: str) -> int:
+    """How many of `ids` stand unchanged at the beginning of `text`, up to the beginning of the word that changed."""
+    kept = bisect_left(range(1, len(ids) + 1), True, key=lambda n: not text.startswith(_text(loaded, ids[:n])))
+    while kept and not _ends_before_change(_text(loaded, ids[:kept]), text):
+        kept -= 1
+    return kept
+
+
+def _ends_before_change(beginning: str, text: str) -> bool:
+    if not text.startswith(beginning):
+        return False
+    after = text[len(beginning) : len(beginning) + 1]
+    return not (beginning[-1:].isalnum() and after.isalnum())
+
+
+def _text(loaded: Loaded, ids: list[int]) -> str:
+    """What a run over these ids shows as its text."""
+    return str(loaded.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
 
 def _refuse_lone_surrogates(prompt: str) -> None:

@@ -14,11 +14,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("models", "playground", "benchmarks")
 
 # From the ground up; a module imports from its own floor and from those below it.
-ENGINE = "records truncation penalties sampling capture patterns anatomy caches interventions tokens words engine"
+ENGINE = "records truncation penalties sampling pieces capture patterns anatomy caches interventions tokens words past engine"
 FLOORS = (
     ("models",),
     tuple(f"playground.{name}" for name in ENGINE.split()),
-    tuple(f"playground.{name}" for name in ("attention", "rope", "runs", "frames")),
+    tuple(
+        f"playground.{name}" for name in ("attention", "rope", "runs", "branches", "comparison", "measures", "frames")
+    ),
     tuple(f"playground.{name}" for name in ("sessions", "share")),
     ("playground.web",),
     ("playground.server",),
