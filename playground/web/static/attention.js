@@ -1,6 +1,5 @@
 // @ts-check
 /** Attention: all heads, the chosen head, the current row. */
-import { el, setText } from "./dom.js";
 import { entropy, headKind, KINDS, rowShares, strongest } from "./attention_math.js";
 import { exact, nats, percent, quote, visible } from "./format.js";
 import { ARCS, drawArcs, drawMapFrame, drawQueryLabels, drawSelected, FocusMap } from "./focus_map.js";
@@ -33,11 +32,7 @@ export class AttentionPanel {
     this.layer = picker("Layer", (layer) => app.selection.set({ layer }));
     this.head = picker("Head", (head) => app.selection.set({ head }));
     this.menu = headMenu((head) => app.selection.set(head));
-    this.badge = el("span.lv-badge", { tabindex: 0 });
-    const about = () => this.kind && app.tip.show(belowOf(this.badge), kindHelp(this.kind));
-    for (const event of ["pointerenter", "focus"]) this.badge.addEventListener(event, about);
-    for (const event of ["pointerleave", "blur"]) this.badge.addEventListener(event, () => app.tip.hide());
-    this.panel.controls.append(this.menu.root, this.layer.root, this.head.root, this.badge);
+    this.panel.controls.append(this.menu.root, this.layer.root, this.head.root);
     this.listen();
   }
 
@@ -147,8 +142,8 @@ export class AttentionPanel {
     this.head.fill(begin.model.heads[view.layer], view.head);
     if (!store.rows) return this.panel.say(`Reading the prompt: ${store.prefill.done} of ${store.prefill.of} tokens.`);
     this.panel.reveal();
-    setText(this.badge, this.kind ? `${this.kind.name} · derived` : "");
-    this.badge.hidden = !this.kind;
+    const help = this.kind ? kindHelp(this.kind).join("\n") : "";
+    if (this.panel.summary.title !== help) this.panel.summary.title = help;
     this.panel.describe(this.summary(view));
     if (this.panel.tabular) this.panel.fillTable(this.table(view));
   }
@@ -255,7 +250,8 @@ export class AttentionPanel {
     const asks = `the query ${quote(store.tokens[row].text)} (position ${row})`;
     return (
       `${name}: ${asks} reads most from ${quote(store.tokens[best].text)} (position ${best}) with ${percent(pattern[best])}; ` +
-      `entropy ${nats(entropy(pattern))} of at most ${nats(Math.log(row + 1))} over ${row + 1} keys.`
+      `entropy ${nats(entropy(pattern))} of at most ${nats(Math.log(row + 1))} over ${row + 1} keys.` +
+      (this.kind ? ` On the whole (derived): ${this.kind.name}.` : "")
     );
   }
 
@@ -301,12 +297,6 @@ function kindHelp(kind) {
     "Derived by us from this head's map (mean over its latest rows), not told by the model. The first rule that holds:",
     ...KINDS.map((k) => `${k.name}: ${k.means}`),
   ];
-}
-
-/** A place for the tooltip of an element. @param {HTMLElement} node */
-function belowOf(node) {
-  const box = node.getBoundingClientRect();
-  return { clientX: box.left - 14, clientY: box.bottom - 8 };
 }
 
 /** Rank of each entry, the largest first. @param {Float32Array} values */
