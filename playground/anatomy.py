@@ -1,4 +1,4 @@
-"""What a model has: found out once, by one forward pass over two tokens, and never from its name."""
+"""What a model has: found out once, by forward passes over two tokens and one, and never from its name."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from playground.caches import ContiguousCache, ContiguousLayer, KVShape
 from playground.capture import IMPLEMENTATION, Recorder, recording
+from playground.logits import OutputLayer, output_layer
 from playground.patterns import WatchPatterns
 
 NO_QUERIES = "{name} computes attention in its own code, so its patterns are read there and its queries cannot be had."
@@ -49,7 +50,7 @@ class Anatomy:
         query_dims: size of each layer's queries.
         scalings: factor on q kT of each layer.
         position_bytes: what one more position costs in cache and recorded queries.
-        logit_bytes: what the logits of one position take, in the type that the model gives them.
+        output: what makes the logits, and what they take.
         routed: whether attention passes through `capture.attend`; else patterns are watched.
         keep_keys: whether keys must be recorded because the cache holds something else.
         rotary: None where nothing rotates, or where it does so in a way that cannot be followed.
@@ -61,7 +62,7 @@ class Anatomy:
     query_dims: tuple[int, ...]
     scalings: tuple[float, ...]
     position_bytes: int
-    logit_bytes: int
+    output: OutputLayer
     routed: bool
     keep_keys: bool
     rotary: Rotary | None
@@ -121,19 +122,17 @@ def _calibrate(model: PreTrainedModel, routed: bool) -> Anatomy:
     ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
     with recording(recorder) if routed else WatchPatterns(recorder), _watching_rotation(model, recorder) as rotation:
         try:
-            output = model(input_ids=ids, past_key_values=cache, use_cache=True)
+            model(input_ids=ids, past_key_values=cache, use_cache=True)
         except (AttributeError, IndexError, TypeError, ValueError) as error:
             raise ValueError(NO_ATTENTION.format(name=type(model).__name__)) from error
     recorder.close_pass(ids.shape[1])
     found = sorted(recorder.layers if routed else recorder.maps)
     if not found or found != list(range(len(cache.layers))):
         raise ValueError(NO_ATTENTION.format(name=type(model).__name__))
-    return _read_off(model, recorder, cache, rotation, output.logits)
+    return _read_off(model, recorder, cache, rotation)
 
 
-def _read_off(
-    model: PreTrainedModel, recorder: Recorder, cache: ContiguousCache, rotation: _Rotation, logits: Tensor
-) -> Anatomy:
+def _read_off(model: PreTrainedModel, recorder: Recorder, cache: ContiguousCache, rotation: _Rotation) -> Anatomy:
     """The anatomy that two recorded positions show."""
     records = [recorder.layers[each] for each in range(len(recorder.layers))]
     maps = [recorder.maps[each] for each in range(len(recorder.maps))]
@@ -147,7 +146,7 @@ def _read_off(
         query_dims=tuple(each.shape[2] for each in queries),
         scalings=tuple(each.scores.scaling for each in records),
         position_bytes=(kept + cache.measure().total) // 2,
-        logit_bytes=logits.shape[-1] * logits.dtype.itemsize,
+        output=output_layer(model),
         routed=bool(records),
         keep_keys=latent,
         rotary=rotation.found(model),

@@ -75,7 +75,7 @@ def _continued(run: Run, ids: list[int], made: int, decoding: Decoding | None) -
 
 def _same_prompt(run: Run, ids: list[int], common: int) -> Past:
     step = common - run.prompt_length
-    ready = run.step_logits[step] if step < len(run.step_logits) else None
+    ready = run.step_logits.kept[step] if step < len(run.step_logits) else None
     rows = common if ready is not None else common - 1  # without its logits the last position is computed once more
     forced = tuple(ids[common:])
     return Past(
@@ -86,7 +86,7 @@ def _same_prompt(run: Run, ids: list[int], common: int) -> Past:
         recorder=run.recorder if rows else None,
         cache=run.cache if rows else None,
         steps=tuple(run.steps[:step]),
-        logits=tuple(run.step_logits[:step]),
+        logits=tuple(run.step_logits.kept[:step]),
         eras=tuple(era for era in run.eras if era[0] < step),
         ready=ready,
         forced=forced,

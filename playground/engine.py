@@ -19,6 +19,7 @@ from torch import Tensor
 
 from playground import sampling
 from playground.anatomy import prepare
+from playground.logits import Kept, LogitLog
 from playground.past import Past
 from playground.penalties import Context
 from playground.records import Decoding, Stage, Step
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
 PREFILL_CHUNK = 256
 """Prompt positions of one forward pass: long prompts can be stopped, and their progress shown."""
-
-WHOLE_LOGITS_BYTES = 256 * 2**20
-"""Up to this many bytes a run keeps its logits whole; beyond it only what the stages were is kept."""
 
 
 class Generation:
@@ -71,11 +69,10 @@ class Generation:
         self.seconds_prefill = self.seconds_decode = 0.0
         self.recorder = self.anatomy.recorder(self.capacity)
         self.cache = self.anatomy.cache(self.capacity)
-        self.step_logits: list[Tensor] = list(past.logits)
         self.borrowed_logits = len(past.logits) + (past.ready is not None)
         self._last_step = self.first_step + len(past.forced) + decoding.max_new_tokens
-        few = self.anatomy.logit_bytes * self._last_step <= WHOLE_LOGITS_BYTES
-        self._keeps_logits = few and len(past.logits) == len(past.steps)  # those of all steps, or of none from here on
+        all_kept = len(past.logits) == len(past.steps)  # those of all steps, or of none from here on
+        self.step_logits = LogitLog(self.anatomy.output, self._last_step, past.logits, all_kept)
         self._ready, self._forced = past.ready, deque(past.forced)
         self._generator = torch.Generator().manual_seed(decoding.seed)
         self._ends = end_ids(loaded)
@@ -108,7 +105,7 @@ class Generation:
     @property
     def nbytes(self) -> int:
         """Bytes that this run holds alone: queries, cache (as allocated) and logits."""
-        own = (*self.recorder.own(), *self.step_logits[self.borrowed_logits :])
+        own = (*self.recorder.own(), *self.step_logits.tensors(self.borrowed_logits))
         return sum(each.nbytes for each in own) + self.cache.measure().reserved
 
     def end(self, state: str, reason: str) -> None:
@@ -143,8 +140,8 @@ class Generation:
         if self.rows < self.prompt_length:
             return self._prefill(started)
         self.state = "running"
-        logits, self._ready = self._ready, None
-        return self._step(self._forward(self.token_ids[-1:]) if logits is None else logits, started)
+        ready, self._ready = self._ready, None
+        return self._step(self._forward(self.token_ids[-1:]) if ready is None else ready.logits(), started, ready)
 
     def _prefill(self, started: float) -> Step | None:
         self.state = "prefill"
@@ -158,22 +155,21 @@ class Generation:
     def _forward(self, ids: Sequence[int]) -> Tensor:
         """Logits (V,), as the model gives them, after the last of `ids`; queries and cache grow by their positions."""
         inputs = torch.tensor([ids], device=self.device)
-        with self.anatomy.watching(self.recorder):
+        with self.anatomy.watching(self.recorder), self.step_logits.hearing():
             output = self.loaded.model(input_ids=inputs, past_key_values=self.cache, use_cache=True, **self._options)
         self.recorder.close_pass(len(ids))
         self.rows = self.recorder.rows
         return output.logits[0, -1]
 
     @torch.inference_mode()
-    def _step(self, logits: Tensor, started: float) -> Step:
+    def _step(self, logits: Tensor, started: float, ready: Kept | None = None) -> Step:
         """Draw a token from raw logits (V,) and record how."""
         uniform, chance = self._chances()
         context = self.context(len(self.token_ids), chance, self._mu)
-        if self._keeps_logits:
-            self.step_logits.append(logits)
+        kept = self.step_logits.add(logits) if ready is None else self.step_logits.keep(ready)
         forced = self._forced.popleft() if self._forced else None
         token_id, probability = sampling.sample(logits.float(), self.decoding, context, uniform, forced)
-        describe = partial(_describe, logits, self.decoding, context)
+        describe = partial(_describe, kept or Kept(logits), self.decoding, context)
         seconds = perf_counter() - started
         step = Step(
             index=len(self.steps),
@@ -185,7 +181,7 @@ class Generation:
             mu=self._mu,
             cache=self.cache.measure(),
             seconds=seconds + (self.seconds_prefill if len(self.steps) == self.first_step else 0.0),
-            describe=describe if self._keeps_logits else partial(tuple, describe()),
+            describe=describe if kept else partial(tuple, describe()),
             forced=forced is not None,
         )
         self._mu = sampling.next_mu(self._mu, probability, self.decoding)
@@ -225,8 +221,8 @@ class Generation:
         return Context(self.token_ids, length, self.prompt_length, room, self._ends, chance, mu, self.piece)
 
 
-def _describe(logits: Tensor, decoding: Decoding, context: Context) -> tuple[Stage, ...]:
-    applied = sampling.apply_stages(logits[None].float(), decoding, [context])
+def _describe(kept: Kept, decoding: Decoding, context: Context) -> tuple[Stage, ...]:
+    applied = sampling.apply_stages(kept.logits()[None].float(), decoding, [context])
     return sampling.describe(applied, sampling.log_probabilities(applied))[0]
 
 
@@ -246,5 +242,4 @@ def plan_bytes(loaded: Loaded, prompt_length: int, max_new_tokens: int) -> int:
     """Bytes that a run of this length will hold when it goes to its end: queries, cache and logits."""
     positions = _capacity(loaded, prompt_length, max_new_tokens)
     anatomy = prepare(loaded.model)
-    logits = anatomy.logit_bytes * max_new_tokens
-    return anatomy.buffer_bytes(positions) + (logits if logits <= WHOLE_LOGITS_BYTES else 0)
+    return anatomy.buffer_bytes(positions) + anatomy.output.kept_bytes(max_new_tokens)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from playground.caches import ContiguousCache
 from playground.capture import Recorder
+from playground.logits import Kept
 from playground.records import Decoding, Origin, Step
 
 
@@ -21,7 +20,7 @@ class Past:
         rows: positions that `recorder` and `cache` hold of it.
         steps, logits: of the tokens behind the prompt.
         eras: (first step, settings) since when the settings hold.
-        ready: logits (V,) after the last token, where they are there already.
+        ready: the logits after the last token, where they are there already.
         forced: tokens that follow one by one in place of draws.
     """
 
@@ -32,7 +31,7 @@ class Past:
     recorder: Recorder | None = None
     cache: ContiguousCache | None = None
     steps: tuple[Step, ...] = ()
-    logits: tuple[Tensor, ...] = ()
+    logits: tuple[Kept, ...] = ()
     eras: tuple[tuple[int, Decoding], ...] = ()
-    ready: Tensor | None = None
+    ready: Kept | None = None
     forced: tuple[int, ...] = ()

@@ -71,7 +71,7 @@ class Run(Generation):
         """
         steps = self.steps[first:last]
         contexts = [self.context(self.prompt_length + step.index, step.chance, step.mu) for step in steps]
-        logits = torch.stack(self.step_logits[first:last]).float()
+        logits = torch.stack([self.step_logits[step] for step in range(first, last)]).float()
         return sampling.apply_stages(logits, self.decoding_at(first), contexts)
 
     def decoding_at(self, step: int) -> Decoding:
@@ -85,11 +85,11 @@ class Run(Generation):
 
     def own(self) -> dict[int, int]:
         """Bytes of the memory that this run made, by address; branches may share it."""
-        return storage_bytes((*self.recorder.own(), *self.cache.own(), *self.step_logits[self.borrowed_logits :]))
+        return storage_bytes((*self.recorder.own(), *self.cache.own(), *self.step_logits.tensors(self.borrowed_logits)))
 
     def borrowed(self) -> dict[int, int]:
         """Bytes of the memory of other runs that this one continues, by address."""
-        shared = (*self.recorder.borrowed(), *self.cache.borrowed(), *self.step_logits[: self.borrowed_logits])
+        shared = (*self.recorder.borrowed(), *self.cache.borrowed(), *self.step_logits.tensors(0, self.borrowed_logits))
         return storage_bytes(shared)
 
     def cache_bytes(self) -> tuple[tuple[int, int], ...]:

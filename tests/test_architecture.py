@@ -14,7 +14,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("models", "playground", "benchmarks")
 
 # From the ground up; a module imports from its own floor and from those below it.
-ENGINE = "records truncation penalties sampling pieces capture patterns anatomy caches interventions tokens words past engine"
+ENGINE = (
+    "records truncation penalties sampling pieces capture patterns logits anatomy caches interventions tokens words "
+    "past engine"
+)
 FLOORS = (
     ("models",),
     tuple(f"playground.{name}" for name in ENGINE.split()),

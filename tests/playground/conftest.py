@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from transformers import (
 )
 
 from models import DecoderConfig, DecoderForCausalLM, Loaded, load
+from playground.anatomy import _anatomies, prepare
 
 VOCAB_SIZE = 300
 CONTEXT = 96
@@ -55,6 +57,14 @@ def _models() -> dict[str, Callable[[], PreTrainedModel]]:
         "gpt2": lambda: GPT2LMHeadModel(gpt2),
         "decoder": lambda: DecoderForCausalLM(ours),
     }
+
+
+def keep_no_logits(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if something came after the model's output layer, and its vocabulary were too large to keep logits whole."""
+    anatomy = prepare(loaded.model)
+    output = dataclasses.replace(anatomy.output, module=None, vector_bytes=0)
+    monkeypatch.setitem(_anatomies, loaded.model, dataclasses.replace(anatomy, output=output))
+    monkeypatch.setattr("playground.logits.MOST_BYTES", 1000)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from models import Loaded
 from playground import Decoding, generate
 from playground.engine import plan_bytes
 from playground.tokens import piece
-from tests.playground.conftest import CONTEXT, PROMPT
+from tests.playground.conftest import CONTEXT, PROMPT, keep_no_logits
 
 GREEDY = Decoding(max_new_tokens=24, temperature=0.0, stop_at_end=False)
 
@@ -195,7 +195,7 @@ def test_logits_are_dropped_but_stages_kept_when_they_would_take_too_much_room(
     tiny: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = generate(tiny, PROMPT, Decoding(max_new_tokens=4, top_k=5)).finish()
-    monkeypatch.setattr("playground.engine.WHOLE_LOGITS_BYTES", 1000)
+    keep_no_logits(tiny, monkeypatch)
     bare = generate(tiny, PROMPT, Decoding(max_new_tokens=4, top_k=5)).finish()
     assert [step.stages for step in bare.steps] == [step.stages for step in whole.steps]
     with pytest.raises(ValueError, match="fewer new tokens"):
