@@ -29,7 +29,10 @@ MOUNT = """async () => {
   window.app = document.getElementById("live").live;
 }"""
 
-SETTLED = "() => !app.pending && app.store.inFlight.size === 0 && (!app.store.rows || app.drawn.attention.exact)"
+SETTLED = (
+    "() => !app.pending && !app.wordsLater && app.store.inFlight.size === 0 "
+    "&& (!app.store.rows || app.drawn.attention.exact)"
+)
 
 
 class Tape:
@@ -88,7 +91,7 @@ class LivePage:
         """Hand over messages the way the page does, one value after another as JSON, and let the page draw them."""
         for message in messages:
             self.page.evaluate("value => tell(value)", json.dumps(message))
-        self.page.wait_for_function("() => !app.pending")
+        self.page.wait_for_function("() => !app.pending && !app.wordsLater")
 
     def tell_all(self) -> None:
         """The whole run."""

@@ -17,6 +17,7 @@ import { Store } from "./store.js";
 import { TokenStrip } from "./tokens.js";
 import { Tooltip } from "./tooltip.js";
 
+const WORDS = 100; // ms between two rounds of writing while tokens stream: pictures follow each frame, eyes read slower
 const REST = 60; // ms without movement before the server is asked about what lies under the pointer
 
 const KEYS =
@@ -52,6 +53,8 @@ export class App {
     this.drawn = { attention: {}, rope: {}, nextToken: {}, kvCache: {}, frames: 0, drawMs: 0 };
     this.drawnReceived = 0;
     this.pending = 0;
+    this.said = { key: "", at: -Infinity }; // when words were last written, and about what
+    this.wordsLater = 0; // timer of words that were put off
     /** @type {Set<string>|null} panels to draw; null: all, and the selection is looked up again */
     this.due = new Set();
     this.resting = new Map();
@@ -168,23 +171,43 @@ export class App {
     const { due } = this;
     this.due = new Set();
     if (!due) this.view = this.look();
-    this.drawPanels((panel) => !due || due.has(panel.id));
+    const talks = due !== null || this.talks(started);
+    this.drawPanels((panel) => !due || due.has(panel.id), talks);
     if (due) return;
-    this.status.sync();
+    if (talks) this.status.sync();
     this.tokens.sync(); // last: it asks for the layout, which all writing before it would make out of date
     this.publish();
     this.drawn.drawMs = performance.now() - started;
   }
 
   /**
+   * Whether words are due. While the newest token is followed they may wait a little: they cost as much as the pictures.
+   * @param {number} now ms
+   */
+  talks(now) {
+    const { store, selection } = this;
+    const { follow, layer, head, stage } = selection;
+    const key = [store.run, store.state, store.rows > 0, follow, layer, head, selection.key, stage].join();
+    const streaming = store.state === "running" && follow && key === this.said.key;
+    clearTimeout(this.wordsLater);
+    this.wordsLater = 0;
+    if (streaming && now - this.said.at < WORDS) {
+      this.wordsLater = setTimeout(() => this.invalidate(), WORDS);
+      return false;
+    }
+    this.said = { key, at: now };
+    return true;
+  }
+
+  /**
    * Pictures of all panels, then words of all: text on a canvas asks the browser for the page's layout, and a word
    * written before it would have made that out of date.
-   * @param {(panel: import('./panel.js').Panel) => boolean} wanted
+   * @param {(panel: import('./panel.js').Panel) => boolean} wanted @param {boolean} [talks] whether words are written
    */
-  drawPanels(wanted) {
+  drawPanels(wanted, talks = true) {
     const chosen = this.panels.filter(({ panel }) => wanted(panel));
     for (const each of chosen) each.paint(this.view);
-    for (const each of chosen) each.write(this.view);
+    if (talks) for (const each of chosen) each.write(this.view);
   }
 
   /** State for tests and styles, on the element itself. */
