@@ -3,7 +3,8 @@
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 from models.checkpoints import Card, CheckpointError, Loaded, load, shipped
-from models.decoder import DecoderConfig, DecoderForCausalLM, DecoderModel
+from models.configuration import DecoderConfig
+from models.decoder import DecoderForCausalLM, DecoderModel
 
 AutoConfig.register("decoder", DecoderConfig, exist_ok=True)
 AutoModel.register(DecoderConfig, DecoderModel, exist_ok=True)

@@ -1,7 +1,8 @@
 """A decoder-only transformer whose variants are choices made when it is built.
 
-`DecoderConfig` names the choices; the tables `NORMS`, `POSITIONS`, `FEED_FORWARDS` and `ACTIVATIONS` turn each name
-into a module or function once, at construction, so that `forward` is the same few lines for every member of the family.
+`DecoderConfig` names the choices; the tables `NORMS`, `PLACEMENTS`, `POSITIONS`, `ATTENTIONS`, `FEED_FORWARDS` and
+`ACTIVATIONS` turn each name into a module or function once, at construction, so that `forward` is the same few lines
+for every member of the family.
 
 Shapes: B batch, T new tokens, S keys in the cache (T included), H query heads, K key-value heads, D head size,
 C hidden size, F feed-forward size, V vocabulary.
@@ -14,145 +15,42 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
+from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache
-from transformers.masking_utils import create_causal_mask
+from transformers.masking_utils import create_causal_mask, create_sliding_window_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_outputs import MoeCausalLMOutputWithPast, MoeModelOutputWithPast
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, slice_logits_to_keep
 from transformers.utils.generic import can_return_tuple
-from transformers.utils.output_capturing import capture_outputs
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from models.configuration import FULL, SLIDING, DecoderConfig
+from models.position_formulas import alibi_slopes, attention_scaling, rotary_frequencies, sinusoids
+
+Placed = tuple[Tensor, dict[str, Any]]  # embeddings (B, T, C), and what a position scheme hands on to the layers
 
 
-class DecoderConfig(PreTrainedConfig):
-    """The shape of a decoder and its switches; keys mean what they mean in transformers.
-
-    norm: "rmsnorm" | "layernorm"; position: "rope" | "learned"; feed_forward: "gated" | "plain";
-    hidden_act: a key of `ACTIVATIONS` ("gated" with "silu" is SwiGLU). Equal `num_attention_heads` and
-    `num_key_value_heads` give multi-head attention, fewer of the latter grouped-query, one multi-query attention.
-    Raises ValueError, naming the keys, for a combination that cannot be built.
-    """
-
-    model_type = "decoder"
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
-    attribute_map: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"), "norm_eps"
-    )
-    default_theta = 10000.0
-
-    vocab_size: int = 4096
-    hidden_size: int = 256
-    intermediate_size: int | None = None
-    num_hidden_layers: int = 8
-    num_attention_heads: int = 8
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
-    max_position_embeddings: int = 512
-    norm: str = "rmsnorm"
-    norm_eps: float = 1e-5
-    norm_bias: bool = True
-    position: str = "rope"
-    rope_parameters: dict | None = None
-    feed_forward: str = "gated"
-    hidden_act: str = "silu"
-    attention_bias: bool = False
-    mlp_bias: bool = False
-    attention_dropout: float = 0.0
-    residual_dropout: float = 0.0
-    tie_word_embeddings: bool = True
-    initializer_range: float = 0.02
-    use_cache: bool = True
-    bos_token_id: int | None = None
-    eos_token_id: int | list[int] | None = None
-    pad_token_id: int | None = None
-
-    def __post_init__(self, **kwargs: Any) -> None:
-        self._check_counts()
-        self.num_key_value_heads = self.heads[1]
-        self.head_dim = self.head_size
-        self.intermediate_size = self.inner_size
-        self._check_choices()
-        self._check_heads()
-        super().__post_init__(**kwargs)
-        if self.position != "rope":
-            self.rope_parameters = None
-
-    @property
-    def heads(self) -> tuple[int, int, int]:
-        """How many query, key and value heads a layer has."""
-        shared = self.num_key_value_heads or self.num_attention_heads
-        return self.num_attention_heads, shared, shared
-
-    @property
-    def head_size(self) -> int:
-        """Dimensions of one head: `head_dim`, or an equal part of the hidden size."""
-        return self.head_dim or self.hidden_size // self.num_attention_heads
-
-    @property
-    def inner_size(self) -> int:
-        """Width of the feed-forward layer: `intermediate_size`, or four times the hidden size."""
-        return self.intermediate_size or 4 * self.hidden_size
-
-    @property
-    def rope_theta(self) -> float | None:
-        """Base of the rotary frequencies, None for a model without rotary positions."""
-        if self.position != "rope":
-            return None
-        return (self.rope_parameters or {}).get("rope_theta", self.default_theta)
-
-    def _check_counts(self) -> None:
-        for key in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key} must be at least 1, not {getattr(self, key)}.")
-        for key in ("intermediate_size", "num_key_value_heads", "head_dim"):
-            value = getattr(self, key)
-            if value is not None and value < 1:
-                raise ValueError(f"{key} must be at least 1, not {value}.")
-
-    def _check_choices(self) -> None:
-        tables: dict[str, dict[str, Any]] = {
-            "norm": NORMS,
-            "position": POSITIONS,
-            "feed_forward": FEED_FORWARDS,
-            "hidden_act": ACTIVATIONS,
-        }
-        for key, table in tables.items():
-            if getattr(self, key) not in table:
-                raise ValueError(f"{key} {getattr(self, key)!r} is unknown; choose one of {', '.join(table)}.")
-
-    def _check_heads(self) -> None:
-        query, shared, _ = self.heads
-        if query % shared:
-            raise ValueError(
-                f"num_attention_heads ({query}) must be a multiple of num_key_value_heads ({shared}), "
-                "so that every query head has its key-value head."
-            )
-        if self.head_size * query != self.hidden_size and self.hidden_size % query:
-            raise ValueError(
-                f"hidden_size ({self.hidden_size}) is not a multiple of num_attention_heads ({query}); "
-                "set head_dim as well."
-            )
-        if self.position == "rope" and self.head_size % 2:
-            raise ValueError(f"position 'rope' turns pairs of dimensions: head_dim must be even, not {self.head_size}.")
+def _seen(past_key_values: Cache | None) -> Any:
+    """How many positions the cache holds; a number, or a tensor where the cache is made to be compiled."""
+    return 0 if past_key_values is None else past_key_values.get_seq_length()
 
 
 class RotaryPositions(nn.Module):
-    """Rotary position embedding (Su et al. 2021, RoFormer, eq. 34), with dimensions i and i + D/2 as a pair."""
+    """Rotary position embedding (Su et al. 2021, RoFormer, eq. 34), with dimensions i and i + D/2 as a pair.
+
+    Where only a part of each head is turned, the other pairs have frequency 0: one rotation serves all.
+    """
 
     name = "rotary_emb"
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        self.head_dim, self.theta = config.head_size, config.rope_theta or config.default_theta
-        self.attention_scaling = 1.0
+        given = {"rope_theta": config.rope_theta, **(config.rope_parameters or {})}
+        self.frequencies = partial(rotary_frequencies, config.head_size, config.rotary_dim, given)
+        self.attention_scaling = attention_scaling(given)
         self.inv_freq: Tensor
         self.register_buffer("inv_freq", self.frequencies(), persistent=False)
-
-    def frequencies(self) -> Tensor:
-        """Radians per position of each pair, shape (D / 2,): theta ** (-2 i / D)."""
-        exponents = torch.arange(0, self.head_dim, 2, dtype=torch.float32, device="cpu") / self.head_dim
-        return 1.0 / self.theta**exponents
 
     @torch.no_grad()
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -162,11 +60,15 @@ class RotaryPositions(nn.Module):
         """
         signed = torch.cat((-self.inv_freq, self.inv_freq)).float()  # (D,)
         angles = position_ids[:, None, :, None] * signed  # (B, 1, T, D)
-        return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        cos, sin = angles.cos(), angles.sin()
+        if self.attention_scaling != 1.0:  # once a step; what stands keeps its length
+            lengths = (signed != 0) * (self.attention_scaling - 1.0) + 1.0
+            cos, sin = cos * lengths, sin * lengths
+        return cos.to(x.dtype), sin.to(x.dtype)
 
-    def place(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+    def place(self, x: Tensor, position_ids: Tensor, past_key_values: Cache | None) -> Placed:
         """Leave the embeddings alone; the rotation is applied to queries and keys in every layer."""
-        return x, self(x, position_ids)
+        return x, {"position_embeddings": self(x, position_ids)}
 
 
 class LearnedPositions(nn.Embedding):
@@ -177,9 +79,53 @@ class LearnedPositions(nn.Embedding):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__(config.max_position_embeddings, config.hidden_size)
 
-    def place(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+    def place(self, x: Tensor, position_ids: Tensor, past_key_values: Cache | None) -> Placed:
         """Add the position vectors to x (B, T, C); nothing is left to do in the layers."""
-        return x + self(position_ids), None
+        return x + self(position_ids), {}
+
+
+class NoPositions(nn.Module):
+    """Order is known from the causal mask alone (Haviv et al. 2022, NoPos)."""
+
+    name = "no_positions"
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.size = config.hidden_size
+
+    def place(self, x: Tensor, position_ids: Tensor, past_key_values: Cache | None) -> Placed:
+        """Leave everything alone."""
+        return x, {}
+
+
+class SinusoidalPositions(NoPositions):
+    """Fixed waves added to the token's vector (Vaswani et al. 2017, section 3.5)."""
+
+    name = "sinusoidal_positions"
+
+    def place(self, x: Tensor, position_ids: Tensor, past_key_values: Cache | None) -> Placed:
+        """Add the waves to x (B, T, C)."""
+        return x + sinusoids(position_ids, self.size).to(x.dtype), {}
+
+
+class AlibiPositions(nn.Module):
+    """Attention with linear biases: -slope * distance on every score, one slope a head (Press et al. 2022, eq. 1)."""
+
+    name = "alibi"
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.geometric_slopes = partial(alibi_slopes, config.num_attention_heads)
+        self.slopes: Tensor
+        self.register_buffer("slopes", self.geometric_slopes(), persistent=False)
+
+    def place(self, x: Tensor, position_ids: Tensor, past_key_values: Cache | None) -> Placed:
+        """Leave x alone; all layers get the bias (1, H, T, S) of query i and key j, slope * (j - i)."""
+        new = x.shape[1]
+        length = new if past_key_values is None else past_key_values.get_mask_sizes(new, 0)[0]
+        key = torch.arange(length, device=x.device)  # (S,)
+        query = torch.arange(new, device=x.device)[:, None] + _seen(past_key_values)  # (T, 1)
+        return x, {"position_bias": (self.slopes[:, None, None] * (key - query)).to(x.dtype)[None]}
 
 
 def apply_rotary_pos_emb(q: Tensor, k: Tensor | None, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -203,13 +149,26 @@ def eager_attention_forward(
     attention_mask: Tensor | None,
     scaling: float,
     dropout: float = 0.0,
+    softcap: float | None = None,
+    position_bias: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor]:
-    """softmax(q k^T scaling + mask) v, written out: returns the output (B, T, H, D) and the pattern (B, H, T, S)."""
+    """softmax(softcap(q k^T scaling) + bias + mask) v, written out: the output (B, T, H, D), the pattern (B, H, T, S).
+
+    The mask is added, or bool with True where a query may look; without one, queries see all up to themselves.
+    """
     key = key.repeat_interleave(module.num_key_value_groups, dim=1)  # (B, H, S, D)
     value = value.repeat_interleave(module.num_key_value_groups, dim=1)
     scores = query @ key.transpose(2, 3) * scaling
-    if attention_mask is not None:
+    if softcap is not None:  # Gemma 2, section 2
+        scores = softcap * torch.tanh(scores / softcap)
+    if position_bias is not None:
+        scores = scores + position_bias
+    if attention_mask is None:
+        attention_mask = scores.new_ones(scores.shape[-2:], dtype=torch.bool).tril(scores.shape[3] - scores.shape[2])
+    if attention_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    else:
         scores = scores + attention_mask
     pattern = scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype)
     out = F.dropout(pattern, dropout, module.training) @ value
@@ -255,11 +214,17 @@ class DecoderAttention(nn.Module):
         self.config, self.layer_idx = config, layer_idx
         self.head_dim, self.heads = config.head_size, config.heads
         self.num_key_value_groups = self.heads[0] // self.heads[1]
-        self.scaling = self.head_dim**-0.5
+        self.scaling = config.score_scale
         self.attention_dropout = config.attention_dropout
         self.is_causal = True
+        self.scores: dict[str, Any] = (
+            {"softcap": config.attn_logit_softcapping} if config.attn_logit_softcapping else {}
+        )
+        if config.attention_kinds[layer_idx] == SLIDING:
+            self.scores["sliding_window"] = config.sliding_window
         self.qkv_proj = nn.Linear(config.hidden_size, sum(self.heads) * self.head_dim, bias=config.attention_bias)
-        self.o_proj = ResidualLinear(self.heads[0] * self.head_dim, config.hidden_size, bias=config.attention_bias)
+        out_bias = bool(config.attention_out_bias)
+        self.o_proj = ResidualLinear(self.heads[0] * self.head_dim, config.hidden_size, bias=out_bias)
 
     def forward(
         self,
@@ -278,14 +243,31 @@ class DecoderAttention(nn.Module):
         flat = x.flatten(0, 1)  # (B T, C): torch takes a shorter way to a product of two matrices
         qkv = self.qkv_proj(flat).view(batch, length, -1, self.head_dim).transpose(1, 2)  # (B, H + 2K, T, D)
         qk, v = qkv.split_with_sizes((self.heads[0] + self.heads[1], self.heads[2]), dim=1)  # turned; not turned
-        if position_embeddings is not None:
-            qk, _ = apply_rotary_pos_emb(qk, None, *position_embeddings)
-        q, k = qk.split_with_sizes(self.heads[:2], dim=1)
+        q, k = self.placed(qk, position_embeddings).split_with_sizes(self.heads[:2], dim=1)
         if past_key_values is not None:
             k, v = past_key_values.update(k, v, self.layer_idx)
         dropout = self.attention_dropout if self.training else 0.0
-        out, pattern = attend(self, q, k, v, attention_mask, scaling=self.scaling, dropout=dropout, **kwargs)
+        out, pattern = attend(
+            self, q, k, v, attention_mask, scaling=self.scaling, dropout=dropout, **self.scores, **kwargs
+        )
         return self.o_proj(out.reshape(batch * length, -1)).view_as(x), pattern
+
+    def placed(self, qk: Tensor, position_embeddings: tuple[Tensor, Tensor] | None) -> Tensor:
+        """Queries and keys (B, H + K, T, D), turned where the model turns them."""
+        return qk if position_embeddings is None else apply_rotary_pos_emb(qk, None, *position_embeddings)[0]
+
+
+class NormedAttention(DecoderAttention):
+    """Attention that norms each query and key before it is turned (Henry et al. 2020; as in Qwen 3)."""
+
+    def __init__(self, config: DecoderConfig, layer_idx: int) -> None:
+        super().__init__(config, layer_idx)
+        self.q_norm, self.k_norm = (NORMS[config.norm](config, self.head_dim) for _ in range(2))
+
+    def placed(self, qk: Tensor, position_embeddings: tuple[Tensor, Tensor] | None) -> Tensor:
+        """Queries and keys (B, H + K, T, D), each normed over D, then turned."""
+        q, k = qk.split_with_sizes(self.heads[:2], dim=1)
+        return super().placed(torch.cat((self.q_norm(q), self.k_norm(k)), dim=1), position_embeddings)
 
 
 class PlainFeedForward(nn.Module):
@@ -317,31 +299,84 @@ class GatedFeedForward(nn.Module):
         return self.down_proj(self.act(gate) * up).view_as(x)
 
 
-NORMS: dict[str, Callable[[DecoderConfig], nn.Module]] = {
-    "rmsnorm": lambda config: RMSNorm(config.hidden_size, eps=config.norm_eps),
-    "layernorm": lambda config: nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_bias),
+class TopKRouter(nn.Linear):
+    """Chooses each token's experts: the k likeliest, their shares made to sum to 1 (Mixtral 2024, section 2.1)."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__(config.hidden_size, config.num_local_experts or 1, bias=False)
+        self.chosen = config.num_experts_per_tok or 1
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
+        """x (B T, C) -> logits (B T, E), and of the chosen experts their shares and numbers, (B T, k) each."""
+        logits = super().forward(x)
+        shares, experts = logits.softmax(-1, dtype=torch.float32).topk(self.chosen, dim=-1)
+        return logits, (shares / shares.sum(-1, keepdim=True)).to(x.dtype), experts
+
+
+class ExpertsFeedForward(nn.Module):
+    """A mixture of gated feed-forward layers: each token goes through those that its router chose."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.act, self.experts = ACTIVATIONS[config.hidden_act], config.num_local_experts or 1
+        self.gate = TopKRouter(config)
+        self.gate_up_proj = nn.Parameter(torch.empty(self.experts, 2 * config.inner_size, config.hidden_size))
+        self.down_proj = nn.Parameter(torch.empty(self.experts, config.hidden_size, config.inner_size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Every position for itself, (B, T, C) -> (B, T, C)."""
+        flat = x.flatten(0, 1)  # (B T, C)
+        _, shares, chosen = self.gate(flat)
+        out = torch.zeros_like(flat)
+        for expert in range(self.experts):
+            token, rank = torch.where(chosen == expert)
+            gate, up = F.linear(flat[token], self.gate_up_proj[expert]).chunk(2, dim=-1)  # (tokens, F) each
+            mixed = F.linear(self.act(gate) * up, self.down_proj[expert])
+            out = out.index_add(0, token, mixed * shares[token, rank, None])
+        return out.view_as(x)
+
+
+NORMS: dict[str, Callable[[DecoderConfig, int], nn.Module]] = {
+    "rmsnorm": lambda config, size: RMSNorm(size, eps=config.norm_eps),
+    "layernorm": lambda config, size: nn.LayerNorm(size, eps=config.norm_eps, bias=config.norm_bias),
 }
-POSITIONS: dict[str, type[RotaryPositions] | type[LearnedPositions]] = {
+POSITIONS: dict[str, Callable[[DecoderConfig], nn.Module]] = {
     "rope": RotaryPositions,
     "learned": LearnedPositions,
+    "sinusoidal": SinusoidalPositions,
+    "alibi": AlibiPositions,
+    "none": NoPositions,
 }
-FEED_FORWARDS: dict[str, type[nn.Module]] = {"gated": GatedFeedForward, "plain": PlainFeedForward}
+ATTENTIONS: dict[bool, type[DecoderAttention]] = {False: DecoderAttention, True: NormedAttention}
+FEED_FORWARDS: dict[str, type[nn.Module]] = {
+    "gated": GatedFeedForward,
+    "plain": PlainFeedForward,
+    "experts": ExpertsFeedForward,
+}
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "gelu": F.gelu,
     "gelu_new": partial(F.gelu, approximate="tanh"),
+    "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
 }
+MASKS: dict[str, Callable[..., Any]] = {FULL: create_causal_mask, SLIDING: create_sliding_window_causal_mask}
 
 
 class DecoderLayer(GradientCheckpointingLayer):
-    """Attention, then feed-forward, each normed before and added to the residual stream after."""
+    """Attention, then feed-forward, each normed before and added to the residual stream after (pre-norm, GPT-2)."""
+
+    norms: ClassVar[tuple[str, ...]] = ("input_layernorm", "post_attention_layernorm")
+    input_layernorm: nn.Module
+    post_attention_layernorm: nn.Module
+    pre_feedforward_layernorm: nn.Module
+    post_feedforward_layernorm: nn.Module
 
     def __init__(self, config: DecoderConfig, layer_idx: int) -> None:
         super().__init__()
-        self.input_layernorm = NORMS[config.norm](config)
-        self.self_attn = DecoderAttention(config, layer_idx)
-        self.post_attention_layernorm = NORMS[config.norm](config)
+        for name in self.norms:
+            self.add_module(name, NORMS[config.norm](config, config.hidden_size))
+        self.self_attn = ATTENTIONS[config.qk_norm](config, layer_idx)
         self.mlp = FEED_FORWARDS[config.feed_forward](config)
         self.residual_dropout = config.residual_dropout
 
@@ -355,29 +390,90 @@ class DecoderLayer(GradientCheckpointingLayer):
         return F.dropout(x, self.residual_dropout, self.training) if self.residual_dropout else x
 
 
+class PostNormLayer(DecoderLayer):
+    """The residual stream itself is normed after each sum (Vaswani et al. 2017, section 3.1; GPT)."""
+
+    norms = ("post_attention_layernorm", "post_feedforward_layernorm")
+
+    def forward(self, x: Tensor, attend: Callable, **kwargs: Any) -> Tensor:
+        """One layer, (B, T, C) -> (B, T, C)."""
+        x = self.post_attention_layernorm(x + self._drop(self.self_attn(x, attend, **kwargs)[0]))
+        return self.post_feedforward_layernorm(x + self._drop(self.mlp(x)))
+
+
+class SandwichLayer(DecoderLayer):
+    """Input and output of attention and of feed-forward are normed (Gemma 2, section 2)."""
+
+    norms = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
+
+    def forward(self, x: Tensor, attend: Callable, **kwargs: Any) -> Tensor:
+        """One layer, (B, T, C) -> (B, T, C)."""
+        mixed = self.self_attn(self.input_layernorm(x), attend, **kwargs)[0]
+        x = x + self._drop(self.post_attention_layernorm(mixed))
+        return x + self._drop(self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x))))
+
+
+class ParallelLayer(DecoderLayer):
+    """Attention and feed-forward read the same normed stream side by side (PaLM, section 2; Falcon 7B)."""
+
+    norms = ("input_layernorm",)
+
+    def forward(self, x: Tensor, attend: Callable, **kwargs: Any) -> Tensor:
+        """One layer, (B, T, C) -> (B, T, C)."""
+        read = self.input_layernorm(x)
+        return x + self._drop(self.self_attn(read, attend, **kwargs)[0]) + self._drop(self.mlp(read))
+
+
+class ParallelTwoNormsLayer(DecoderLayer):
+    """As `ParallelLayer`, each with a norm of its own (GPT-NeoX, section 2.1; Falcon 40B)."""
+
+    def forward(self, x: Tensor, attend: Callable, **kwargs: Any) -> Tensor:
+        """One layer, (B, T, C) -> (B, T, C)."""
+        mixed = self.self_attn(self.input_layernorm(x), attend, **kwargs)[0]
+        return x + self._drop(mixed) + self._drop(self.mlp(self.post_attention_layernorm(x)))
+
+
+PLACEMENTS: dict[str, type[DecoderLayer]] = {
+    "pre": DecoderLayer,
+    "post": PostNormLayer,
+    "sandwich": SandwichLayer,
+    "parallel": ParallelLayer,
+    "parallel_two_norms": ParallelTwoNormsLayer,
+}
+
+
 class DecoderPreTrainedModel(PreTrainedModel):
     """What transformers wants to know of the family: features, module names, initial weights."""
 
     config_class = DecoderConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["DecoderLayer"]  # noqa: RUF012
+    _no_split_modules = [layer.__name__ for layer in PLACEMENTS.values()]  # noqa: RUF012
     _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
     _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
+    _supports_flash_attn = property(lambda self: self.config.position != "alibi")  # neither takes a bias
+    _supports_flex_attn = property(lambda self: self.config.position != "alibi")
     _supports_attention_backend = True
-    _can_compile_fullgraph = True
-    _can_record_outputs = {"hidden_states": DecoderLayer, "attentions": DecoderAttention}  # noqa: RUF012
+    _can_compile_fullgraph = property(lambda self: self.config.feed_forward != "experts")
+    _can_record_outputs = {  # noqa: RUF012
+        "hidden_states": DecoderLayer,
+        "attentions": DecoderAttention,
+        "router_logits": OutputRecorder(TopKRouter, index=0),
+    }
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
+        deep = self.config.initializer_range / (2 * self.config.num_hidden_layers) ** 0.5
         if isinstance(module, ResidualLinear):
-            depth = 2 * self.config.num_hidden_layers
-            init.normal_(module.weight, mean=0.0, std=self.config.initializer_range / depth**0.5)
+            init.normal_(module.weight, mean=0.0, std=deep)
+        elif isinstance(module, ExpertsFeedForward):
+            init.normal_(module.gate_up_proj, mean=0.0, std=self.config.initializer_range)
+            init.normal_(module.down_proj, mean=0.0, std=deep)
+        # Buffers are not stored in checkpoints, so loading leaves them unset: fill them again.
         elif isinstance(module, RotaryPositions):
-            # The buffer is not stored in checkpoints, so loading leaves it unset: fill it again.
             init.copy_(module.inv_freq, module.frequencies())
+        elif isinstance(module, AlibiPositions):
+            init.copy_(module.slopes, module.geometric_slopes())
 
 
 class DecoderModel(DecoderPreTrainedModel):
@@ -386,11 +482,17 @@ class DecoderModel(DecoderPreTrainedModel):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
-        # Registered under the scheme's own name, so that readers find `rotary_emb` only where there is a rotation.
-        self.positions_name = POSITIONS[config.position].name
-        self.add_module(self.positions_name, POSITIONS[config.position](config))
-        self.layers = nn.ModuleList(DecoderLayer(config, index) for index in range(config.num_hidden_layers))
-        self.norm = NORMS[config.norm](config)
+        self.embedding_multiplier = config.embedding_multiplier
+        self.embed_norm = NORMS[config.norm](config, config.hidden_size) if config.embedding_norm else None
+        positions: Any = POSITIONS[config.position](config)
+        self.positions_name = positions.name  # its own, so that there is a `rotary_emb` only where there is a rotation
+        self.add_module(self.positions_name, positions)
+        layer = PLACEMENTS[config.norm_placement]
+        self.layers = nn.ModuleList(layer(config, index) for index in range(config.num_hidden_layers))
+        self.attention_kinds, self.kinds_once = config.attention_kinds, tuple(dict.fromkeys(config.attention_kinds))
+        self.instead = {"sdpa": "eager"} if config.attn_logit_softcapping else {}  # the fused kernel knows no soft-cap
+        normed = config.norm_placement == "post"  # the stream leaves the last layer normed
+        self.norm = nn.Identity() if normed else NORMS[config.norm](config, config.hidden_size)
         self.gradient_checkpointing = False
         self.post_init()
 
@@ -404,7 +506,7 @@ class DecoderModel(DecoderPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Any,
-    ) -> BaseModelOutputWithPast:
+    ) -> MoeModelOutputWithPast:
         """input_ids (B, T) or inputs_embeds (B, T, C) -> last_hidden_state (B, T, C) after the final norm.
 
         attention_mask: (B, S) with 0 for padding, or (B, 1, T, S). Raises ValueError unless exactly one input is given.
@@ -416,44 +518,39 @@ class DecoderModel(DecoderPreTrainedModel):
             past_key_values = DynamicCache()
         if position_ids is None:
             position_ids = self._positions(x, past_key_values)
-        mask = self._mask(x, attention_mask, past_key_values, position_ids)
-        x, position_embeddings = getattr(self, self.positions_name).place(x, position_ids)
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        for layer in self.layers:
-            x = layer(
-                x,
-                attend,
-                attention_mask=mask,
-                position_embeddings=position_embeddings,
-                past_key_values=past_key_values,
-                position_ids=position_ids,
-                **kwargs,
-            )
-        return BaseModelOutputWithPast(last_hidden_state=self.norm(x), past_key_values=past_key_values)
+        given = {"attention_mask": attention_mask, "past_key_values": past_key_values, "position_ids": position_ids}
+        masks = {kind: self._mask(kind, x, given) for kind in self.kinds_once}
+        x, handed_on = getattr(self, self.positions_name).place(self._enter(x), position_ids, past_key_values)
+        told = {kind: {**kwargs, **given, **handed_on, "attention_mask": mask} for kind, mask in masks.items()}
+        name = self.config._attn_implementation
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.instead.get(name, name), eager_attention_forward)
+        for layer, kind in zip(self.layers, self.attention_kinds, strict=True):
+            x = layer(x, attend, **told[kind])
+        return MoeModelOutputWithPast(last_hidden_state=self.norm(x), past_key_values=past_key_values)
+
+    def _enter(self, x: Tensor) -> Tensor:
+        """Token embeddings (B, T, C) as they enter the residual stream: scaled (Gemma) or normed (BLOOM) or neither."""
+        if self.embedding_multiplier != 1.0:
+            x = x * torch.tensor(self.embedding_multiplier, dtype=x.dtype)
+        return x if self.embed_norm is None else self.embed_norm(x)
 
     @staticmethod
     def _positions(x: Tensor, past_key_values: Cache | None) -> Tensor:
         """Positions (1, T) that follow on what the cache holds."""
-        seen = past_key_values.get_seq_length() if past_key_values is not None else 0
+        seen = _seen(past_key_values)
         return torch.arange(seen, seen + x.shape[1], device=x.device).unsqueeze(0)
 
-    def _mask(
-        self, x: Tensor, attention_mask: Tensor | None, past_key_values: Cache | None, position_ids: Tensor
-    ) -> Any:
+    def _mask(self, kind: str, x: Tensor, given: dict[str, Any]) -> Any:
         """The causal mask in the form that the attention function wants; None means that nothing is hidden.
 
-        One new token sees everything in a cache that holds just what came before it: no mask to build. A cache of
-        fixed length (it calls itself compileable) also holds places not written yet, which must be masked.
+        One new token sees everything in a cache that holds just what came before it: no mask to build, until a window
+        is full. A cache of fixed length (it calls itself compileable) also holds places not written yet.
         """
-        if x.shape[1] == 1 and attention_mask is None and not getattr(past_key_values, "is_compileable", False):
+        past, mask = given["past_key_values"], given["attention_mask"]
+        plain = x.shape[1] == 1 and mask is None and not getattr(past, "is_compileable", False)
+        if plain and (kind == FULL or _seen(past) < self.config.sliding_window):
             return None
-        return create_causal_mask(
-            config=self.config,
-            inputs_embeds=x,
-            attention_mask=attention_mask,
-            past_key_values=past_key_values,
-            position_ids=position_ids,
-        )
+        return MASKS[kind](config=self.config, inputs_embeds=x, **given)
 
 
 class DecoderForCausalLM(DecoderPreTrainedModel, GenerationMixin):
@@ -464,7 +561,7 @@ class DecoderForCausalLM(DecoderPreTrainedModel, GenerationMixin):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__(config)
         self.model = DecoderModel(config)
-        self.vocab_size = config.vocab_size
+        self.vocab_size, self.softcap = config.vocab_size, config.final_logit_softcapping
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 
@@ -480,28 +577,25 @@ class DecoderForCausalLM(DecoderPreTrainedModel, GenerationMixin):
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
-    ) -> CausalLMOutputWithPast:
+    ) -> MoeCausalLMOutputWithPast:
         """As `DecoderModel.forward`, plus logits (B, T or logits_to_keep, V) and, with labels (B, T), the mean loss.
 
         The loss is in nats per token.
         """
         outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            use_cache=use_cache,
-            **kwargs,
+            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, **kwargs
         )
         logits = self.lm_head(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep))
+        if self.softcap is not None:
+            logits = self.softcap * torch.tanh(logits / self.softcap)
         loss = None
         if labels is not None:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.vocab_size, **kwargs)
-        return CausalLMOutputWithPast(
+        return MoeCausalLMOutputWithPast(
             loss=loss,
             logits=logits,
             past_key_values=outputs.past_key_values,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
+            router_logits=outputs.router_logits,
         )

@@ -105,10 +105,10 @@ def _patterns(run: Generation, layers: range, start: int, end: int, head: int | 
         kv_head, chosen = head * k.shape[1] // q.shape[1], slice(head, head + 1)
         q, k = q[:, chosen], k[:, kv_head : kv_head + 1]
     scores = _scores(q, k, one.scores.scaling)
-    if one.slopes is not None:
-        scores = scores + one.slopes[chosen, None, None] * torch.arange(end, device=scores.device)
     if one.scores.softcap is not None:
         scores = torch.tanh(scores / one.scores.softcap) * one.scores.softcap
+    if one.slopes is not None:
+        scores = scores + one.slopes[chosen, None, None] * torch.arange(end, device=scores.device)
     scores = _hide(scores, start, [each.sight for each in records])
     return softmax_with_sinks(scores, None if one.sinks is None else one.sinks[chosen])
 

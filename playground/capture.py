@@ -284,10 +284,10 @@ def attend(
             recorder.note_mask(record, attention_mask)
         if position_bias is not None:
             record.note_bias(position_bias)
-    if softcap is not None or s_aux is not None:
-        return _explicit(query, key, value, attention_mask, scale, softcap, s_aux), None
     if position_bias is not None:
         attention_mask = _biased(attention_mask, position_bias, query.shape[2], key.shape[2])
+    if softcap is not None or s_aux is not None:
+        return _explicit(query, key, value, attention_mask, scale, softcap, s_aux), None
     return _fused(query, key, value, attention_mask, scale, dropout, kwargs.get("is_causal") is not False), None
 
 

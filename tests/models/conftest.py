@@ -1,6 +1,7 @@
 """Toy text that several tests train on."""
 
 import random
+import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -81,3 +82,23 @@ def free_port() -> int:
 def toy_settings() -> dict:
     """The settings of the toy run, steps left out."""
     return TOY
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The table of variants: what each was seen to do in this test run."""
+    found: dict[str, dict[str, str]] = {}
+    for outcome, mark in (("passed", "yes"), ("failed", "NO"), ("skipped", "-")):
+        for report in terminalreporter.stats.get(outcome, []):
+            name = re.search(r"test_variants\.py::test_(\w+)\[(.+)\]$", report.nodeid)
+            if name and "models" in report.nodeid:
+                found.setdefault(name[2], {})[name[1]] = mark
+    if not found:
+        return
+    from tests.models.test_variants import VARIANTS
+
+    columns = ("causal", "cached", "eager", "saved", "compiled", "gradients")
+    terminalreporter.section("decoder variants")
+    terminalreporter.line(f"{'':24}" + "".join(f"{each:>10}" for each in columns) + "  equal to transformers'")
+    for variant, results in found.items():
+        marks = "".join(f"{results.get(each, ''):>10}" for each in columns)
+        terminalreporter.line(f"{variant:24}{marks}  {VARIANTS[variant][1] or 'none has it'}")

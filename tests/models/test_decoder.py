@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, DynamicCache, StaticCache
 
 from models import DecoderConfig, DecoderForCausalLM
-from models.decoder import ACTIVATIONS, FEED_FORWARDS, NORMS, POSITIONS, RotaryPositions
+from models.decoder import ACTIVATIONS, NORMS, POSITIONS, RotaryPositions
 
 SIZES = {
     "vocab_size": 53,
@@ -24,7 +24,7 @@ SWITCHES = {
     "norm": list(NORMS),
     "position": list(POSITIONS),
     "num_key_value_heads": [4, 2, 1],
-    "feed_forward": list(FEED_FORWARDS),
+    "feed_forward": ["gated", "plain"],
     "tie_word_embeddings": [True, False],
     "attention_bias": [False, True],
 }
@@ -104,7 +104,8 @@ def test_padding_at_the_left_changes_nothing(position: str) -> None:
 
 @pytest.mark.parametrize("position", POSITIONS)
 def test_saved_and_loaded_it_is_the_same(position: str, tmp_path: Path) -> None:
-    model, ids = build(position=position, rope_theta=777.0, num_key_value_heads=1), tokens(8)
+    rope = {"rope_theta": 777.0} if position == "rope" else {}
+    model, ids = build(position=position, num_key_value_heads=1, **rope), tokens(8)
     model.save_pretrained(tmp_path)
     again = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     assert type(again) is DecoderForCausalLM
@@ -207,6 +208,37 @@ def test_what_writes_to_the_residual_stream_starts_smaller_with_depth() -> None:
         ({"norm": "batchnorm"}, "norm 'batchnorm' is unknown; choose one of rmsnorm, layernorm"),
         ({"position": "absolute"}, "position 'absolute' is unknown"),
         ({"feed_forward": "moe"}, "feed_forward 'moe' is unknown"),
+        ({"norm_placement": "both"}, "norm_placement 'both' is unknown; choose one of pre, post, sandwich"),
+        ({"sliding_window": 0}, "sliding_window must be at least 1, not 0"),
+        ({"layer_types": ["full_attention"]}, "layer_types names 1 layers, but num_hidden_layers is 2"),
+        ({"layer_types": ["full_attention", "local"]}, "layer_types 'local' is unknown"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_window must say how many"),
+        ({"position": "alibi", "sliding_window": 4}, "position 'alibi' .* cannot be joined with sliding_window"),
+        (
+            {"num_local_experts": 4},
+            "num_local_experts and num_experts_per_tok need feed_forward 'experts', not 'gated'",
+        ),
+        (
+            {"feed_forward": "experts", "num_local_experts": 2, "num_experts_per_tok": 3},
+            "num_experts_per_tok .3. must be at most num_local_experts .2.",
+        ),
+        ({"feed_forward": "experts", "mlp_bias": True}, "mlp_bias is for feed_forward 'gated' and 'plain'"),
+        ({"position": "alibi", "rope_theta": 500.0}, "rope_theta is for position 'rope', not 'alibi'"),
+        (
+            {"position": "none", "rope_parameters": {"factor": 2.0}},
+            "rope_parameters is for position 'rope', not 'none'",
+        ),
+        ({"position": "sinusoidal", "hidden_size": 33, "num_attention_heads": 3}, "hidden_size must be even, not 33"),
+        ({"partial_rotary_factor": 1.5}, "partial_rotary_factor must be above 0 and at most 1, not 1.5"),
+        ({"partial_rotary_factor": 0.4}, "must be the part that turns, 3"),
+        ({"partial_rotary_factor": 0.1}, "must be the part that turns, 0"),
+        ({"rope_parameters": {"rope_type": "longer"}}, "rope_type 'longer' is unknown; choose one of default, linear"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type 'yarn' needs factor"),
+        ({"rope_parameters": {"rope_type": "llama3", "factor": 8}}, "rope_type 'llama3' needs low_freq_factor"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 0.5}}, "factor in rope_parameters must be at least 1"),
+        ({"rope_parameters": {"rope_type": "ntk", "factor": 2}, "head_dim": 2}, "needs more than 2 turning dimensions"),
+        ({"attn_logit_softcapping": 0.0}, "attn_logit_softcapping must be above 0, not 0.0"),
+        ({"final_logit_softcapping": -1.0}, "final_logit_softcapping must be above 0"),
         ({"hidden_act": "softmax"}, "hidden_act 'softmax' is unknown"),
         ({"num_key_value_heads": 3}, "num_attention_heads .4. must be a multiple of num_key_value_heads .3."),
         ({"hidden_size": 34}, "hidden_size .34. is not a multiple of num_attention_heads .4."),
@@ -219,6 +251,34 @@ def test_what_writes_to_the_residual_stream_starts_smaller_with_depth() -> None:
 def test_what_cannot_be_built_is_refused_by_name(keys: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         DecoderConfig(**{**SIZES, **keys})
+
+
+@pytest.mark.parametrize("attention", ["flash_attention_2", "flex_attention"])
+def test_alibi_refuses_attention_functions_that_would_leave_its_bias_out(attention: str) -> None:
+    with pytest.raises((ValueError, ImportError)):
+        build(position="alibi").set_attn_implementation(attention)
+    assert build(position="alibi").config._attn_implementation == "sdpa"
+
+
+def test_the_choices_of_the_router_can_be_read() -> None:
+    model, ids = build(feed_forward="experts", num_local_experts=4, num_experts_per_tok=2), tokens(6)
+    with torch.inference_mode():
+        logits = model(ids, output_router_logits=True).router_logits
+    assert [each.shape for each in logits] == [(6, 4), (6, 4)]
+
+
+def test_a_token_goes_through_its_chosen_experts_only() -> None:
+    model, ids = (
+        build(feed_forward="experts", num_local_experts=4, num_experts_per_tok=1, num_hidden_layers=1),
+        tokens(1),
+    )
+    with torch.inference_mode():
+        before = model(ids).logits
+        chosen = model(ids, output_router_logits=True).router_logits[0].argmax().item()
+        for expert in range(4):
+            changed = build(feed_forward="experts", num_local_experts=4, num_experts_per_tok=1, num_hidden_layers=1)
+            changed.model.layers[0].mlp.down_proj[expert] = 0.0
+            assert torch.equal(changed(ids).logits, before) == (expert != chosen)
 
 
 def test_an_odd_head_size_is_fine_without_rotation() -> None:
