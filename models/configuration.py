@@ -118,6 +118,12 @@ class DecoderConfig(PreTrainedConfig):
         """The factor on q kT: 1 / sqrt(D), or of `query_pre_attn_scalar` in place of D (Gemma 2)."""
         return float((self.query_pre_attn_scalar or self.head_size) ** -0.5)
 
+    def score_options(self, layer: int) -> dict[str, Any]:
+        """What the attention function of a layer is told beside its scale: soft-cap and window, where it has them."""
+        window = self.sliding_window if self.attention_kinds[layer] == SLIDING else None
+        options = {"softcap": self.attn_logit_softcapping, "sliding_window": window}
+        return {name: value for name, value in options.items() if value is not None}
+
     @property
     def attention_kinds(self) -> tuple[str, ...]:
         """Of each layer, whether it sees everything before it or a window."""

@@ -217,11 +217,7 @@ class DecoderAttention(nn.Module):
         self.scaling = config.score_scale
         self.attention_dropout = config.attention_dropout
         self.is_causal = True
-        self.scores: dict[str, Any] = (
-            {"softcap": config.attn_logit_softcapping} if config.attn_logit_softcapping else {}
-        )
-        if config.attention_kinds[layer_idx] == SLIDING:
-            self.scores["sliding_window"] = config.sliding_window
+        self.scores = config.score_options(layer_idx)
         self.qkv_proj = nn.Linear(config.hidden_size, sum(self.heads) * self.head_dim, bias=config.attention_bias)
         out_bias = bool(config.attention_out_bias)
         self.o_proj = ResidualLinear(self.heads[0] * self.head_dim, config.hidden_size, bias=out_bias)
