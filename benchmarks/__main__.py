@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import decode, memory, report
+from benchmarks import decode, memory, report, stages
 from benchmarks.measure import Row, Setup
 
 Case = Callable[[Setup], list[Row]]
@@ -45,6 +45,7 @@ CASES: dict[str, Case] = {
     "against_generate": decode.against_generate,
     "memory": _memory,
     "prefill": decode.prefill,
+    "stages": stages.stages,
     "screen": _screen,
 }
 
