@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from models import Loaded
 
 Floats = NDArray[np.float32]
+AT_ONCE = 64
+"""Steps whose whole distributions are worked out together."""
 
 
 class Run(Generation):
@@ -71,8 +73,28 @@ class Run(Generation):
         """
         steps = self.steps[first:last]
         contexts = [self.context(self.prompt_length + step.index, step.chance, step.mu) for step in steps]
-        logits = torch.stack([self.step_logits[step] for step in range(first, last)]).float()
-        return sampling.apply_stages(logits, self.decoding_at(first), contexts)
+        return sampling.apply_stages(self.raw_logits(first, last), self.decoding_at(first), contexts)
+
+    def raw_logits(self, first: int, last: int) -> torch.Tensor:
+        """Those of steps first..last before any stage: (n, V) float32."""
+        return torch.stack([self.step_logits[step] for step in range(first, last)]).float()
+
+    @torch.inference_mode()
+    def log_probabilities(self) -> NDArray[np.float64]:
+        """Natural logarithm of what the model gave each token behind the prompt, before any stage: (steps,).
+
+        Given tokens count like drawn ones, so that branches with different settings can be compared.
+        """
+        steps = len(self.steps)
+        if steps:
+            self._check_step(steps - 1)
+        return np.concatenate([np.zeros(0), *(self._log_probabilities(at) for at in range(0, steps, AT_ONCE))])
+
+    def _log_probabilities(self, first: int) -> NDArray[np.float64]:
+        steps = self.steps[first : first + AT_ONCE]
+        log_p = self.raw_logits(first, first + len(steps)).double().log_softmax(-1)  # (n, V)
+        chosen = torch.tensor([step.token_id for step in steps], device=log_p.device)
+        return log_p.gather(1, chosen[:, None])[:, 0].cpu().numpy()
 
     def decoding_at(self, step: int) -> Decoding:
         """The settings under which a step was drawn."""

@@ -12,18 +12,20 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from playground import engine, frames, generate
+from playground import Run, branch, edit, engine, frames, generate, tree
 from playground.records import Decoding
 
 log = logging.getLogger(__name__)
 MIB = 1 << 20
+LONGEST_LABEL = 40
+"""Characters of a run's name."""
 MOSAIC_EVERY, MOSAIC_SHARE, MOSAIC_FIRST = 0.25, 0.01, 64
 """The small pictures of all heads cost more than the rest of a frame: they grow once in so many seconds, by as many
 rows as take this part of the time (the first ones: so many rows), and so those of a long prompt fill up in a while."""
@@ -31,6 +33,29 @@ rows as take this part of the time (the first ones: so many rows), and so those 
 
 class RefusedError(ValueError):
     """What was asked for cannot be done here; the message is one sentence that says what to change."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What somebody chose in place of what a run did.
+
+    Attributes:
+        run: id of that run.
+        step: the step to choose anew; None where the whole text was edited.
+        token: an id instead of the drawn one; None for what `text` says.
+        text: what is typed there, or the whole edited text.
+    """
+
+    run: str
+    step: int | None = None
+    token: int | None = None
+    text: str | None = None
+
+    def made(self, run: Run, decoding: Decoding) -> Run:
+        """The branch. Raises `ValueError` with one sentence."""
+        if self.step is None:
+            return edit(run, self.text or "", decoding)
+        return branch(run, self.step, self.text if self.token is None else self.token, decoding)
 
 
 @dataclass(frozen=True)
@@ -69,6 +94,7 @@ class Entry:
         retired: forgotten, or replaced by a newer run of its session; nobody should show it any more.
         over: the last frame was made.
         cost: seconds that the last look took.
+        label: what the session calls the run.
     """
 
     run: Any
@@ -81,6 +107,8 @@ class Entry:
     retired: bool = False
     over: bool = False
     cost: float = 0.0
+    label: str = ""
+    _chances: tuple[dict[str, float] | None] | None = None
     _asked: deque[Future[str | None]] = field(default_factory=deque)
     _cursor: frames.Cursor = field(default_factory=frames.Cursor)
     _log: deque[tuple[int, str]] = field(default_factory=deque)
@@ -97,6 +125,17 @@ class Entry:
         """Bytes held now; while the run is under way, at least what it will hold at its end."""
         held = self.run.nbytes + self._logged
         return held if self.run.finished else max(held, self.planned)
+
+    @property
+    def parent(self) -> str | None:
+        """Id of the run that this one continues."""
+        return self.run.origin.run if self.run.origin else None
+
+    def chances(self) -> dict[str, float] | None:
+        """How likely the model found what the finished run says; worked out once."""
+        if self._chances is None:
+            self._chances = (tree.chances(self.run),)
+        return self._chances[0]
 
     def touch(self) -> None:
         """Somebody looked: the run is not idle."""
@@ -170,6 +209,18 @@ class Entry:
             self._logged -= len(self._log.popleft()[1])
         return text
 
+    def replay(self) -> list[dict[str, Any]]:
+        """The run from its first frame on: those that were told, made again where some of them are gone."""
+        with self._looking:
+            self.touch()
+            if self._log and self._log[0][0] == 0 and (self.over or not self.settled):
+                return [json.loads(text) for _, text in self._log]
+            if not self.settled:
+                return []  # whoever watches it is told soon
+            cursor = frames.Cursor()
+            told = [frames.begin(self.run, cursor), frames.delta(self.run, cursor, self.focus)]
+            return [*filter(None, told), frames.end(self.run, cursor)]
+
     def logged(self, first: int, last: int) -> list[dict[str, Any]]:
         """The frames numbered `first` to `last` that were made so far. Raises `RefusedError` when some are gone."""
         with self._looking:
@@ -196,6 +247,7 @@ class Store:
         self.closed = False
         self._entries: dict[str, Entry] = {}  # by run id, oldest first
         self._active: deque[Entry] = deque()
+        self._numbers: dict[str, int] = {}  # runs that each session has begun
         self._changed = threading.Condition()
 
     # ---- what sessions do
@@ -208,18 +260,58 @@ class Store:
         """
         self._check(prompt, decoding)
         run = generate(loaded, prompt, decoding)
-        planned = engine.plan_bytes(loaded, run.prompt_length, decoding.max_new_tokens)
+        return self._begin(session, run, run.prompt_length)
+
+    def branch(self, session: str, choice: Choice, decoding: Decoding) -> Entry:
+        """Another way on from a run of `session`, which stays; what is under way in the session ends.
+
+        Raises:
+            ValueError: one sentence that says what to change.
+        """
+        parent = self.owned(session, choice.run)
+        self._check(choice.text or "", decoding)
+        run = choice.made(parent.run, decoding)
+        parent.touch()
+        return self._begin(session, run, run.capacity - decoding.max_new_tokens)
+
+    def _begin(self, session: str, run: Run, given: int) -> Entry:
+        """Take in a run whose first `given` tokens are not drawn; the worker makes it from now on."""
+        new = run.decoding.max_new_tokens
+        planned = engine.plan_bytes(run.loaded, max(given, 1), new)
         room = min(self.limits.session_bytes, self.limits.total_bytes)
         if planned > room:
-            raise RefusedError(too_large(loaded, planned, room, decoding.max_new_tokens))
+            raise RefusedError(too_large(run.loaded, planned, room, new))
         with self._changed:
-            self._admit(session)
+            self._admit(session, keep=run.origin is not None)
             self._make_room(session, planned)
-            entry = Entry(run, session, planned, self.limits, self.clock)
+            self._numbers[session] = self._numbers.get(session, 0) + 1
+            entry = Entry(run, session, planned, self.limits, self.clock, label=f"Run {self._numbers[session]}")
             self._entries[run.id] = entry
             self._active.append(entry)
             self._changed.notify_all()
         return entry
+
+    def owned(self, session: str, run_id: object) -> Entry:
+        """The run of that id, if it belongs to `session`. Raises `RefusedError` otherwise."""
+        entry = self.find(run_id)
+        if entry.session != session:
+            raise RefusedError("This run belongs to another page: press Generate to make one here.")
+        return entry
+
+    def rename(self, session: str, run_id: object, label: object) -> Entry:
+        """Call a run of `session` something else. Raises `RefusedError` with one sentence."""
+        entry = self.owned(session, run_id)
+        name = " ".join(label.split()) if isinstance(label, str) else ""
+        if not 1 <= len(name) <= LONGEST_LABEL or not name.isprintable():
+            raise RefusedError(f"The name of a run needs 1 to {LONGEST_LABEL} characters.")
+        entry.label = name
+        return entry
+
+    def delete(self, session: str, run_id: object) -> None:
+        """Forget a run of `session`; its branches stay, and with them the memory that they share with it."""
+        entry = self.owned(session, run_id)
+        with self._changed:
+            self._forget(entry)
 
     def find(self, run_id: object) -> Entry:
         """The run of that id. Raises `RefusedError` where there is none (any more)."""
@@ -241,6 +333,7 @@ class Store:
         with self._changed:
             for entry in [each for each in self._entries.values() if each.session == session]:
                 self._forget(entry)
+            self._numbers.pop(session, None)
 
     def runs(self, session: str | None = None) -> list[Entry]:
         """Runs of one session (of all for None), oldest first."""
@@ -249,7 +342,7 @@ class Store:
 
     def used(self, session: str | None = None) -> int:
         """Bytes counted for one session (for all for None)."""
-        return sum(entry.nbytes for entry in self.runs(session))
+        return held_bytes(self.runs(session))
 
     @property
     def active(self) -> int:
@@ -281,7 +374,8 @@ class Store:
         """Forget finished runs that nobody has looked at for long."""
         oldest = self.clock() - self.limits.idle_seconds
         with self._changed:
-            for entry in [e for e in self._entries.values() if e.settled and e.touched < oldest]:
+            entries = list(self._entries.values())
+            for entry in [each for each in entries if each.settled and last_touched(each, entries) < oldest]:
                 self._forget(entry)
 
     def wait(self, reached: Callable[[], bool], seconds: float) -> bool:
@@ -310,8 +404,8 @@ class Store:
                 f"Max new tokens is {decoding.max_new_tokens:,}: ask for {self.limits.new_tokens:,} or fewer."
             )
 
-    def _admit(self, session: str) -> None:
-        """End what `session` has under way, unless there is no turn to be had."""
+    def _admit(self, session: str, keep: bool) -> None:
+        """End what `session` has under way and forget it unless `keep`, where there is a turn to be had."""
         if self.closed:
             raise RefusedError("The server is shutting down: try again in a minute.")
         mine = [entry for entry in self._active if entry.session == session]
@@ -319,7 +413,7 @@ class Store:
         if others >= self.limits.active:
             raise RefusedError(f"{others} other runs are under way: try again in a few seconds.")
         for entry in mine:
-            self._forget(entry)
+            entry.run.stop() if keep else self._forget(entry)
 
     def _forget(self, entry: Entry) -> None:
         entry.retired = True
@@ -339,13 +433,35 @@ class Store:
     def _evict(self, allowed: int, session: str | None) -> bool:
         """Forget the longest idle runs until the rest fits into `allowed` bytes; whether it does."""
         mine = [each for each in self._entries.values() if session is None or each.session == session]
-        held = sum(entry.nbytes for entry in mine)
-        for entry in sorted((e for e in mine if e.settled), key=lambda e: e.touched):
-            if held <= allowed:
-                break
-            held -= entry.nbytes
+        while held_bytes(mine) > allowed:
+            idle = [each for each in mine if each.settled]
+            if not idle:
+                return False
+            entry = min(idle, key=lambda each: (last_touched(each, mine), has_branch(each, mine)))
+            mine.remove(entry)
             self._forget(entry)
-        return held <= allowed
+        return True
+
+
+def held_bytes(entries: Sequence[Entry]) -> int:
+    """Bytes that some runs hold together: what a branch shares counts once, after its parent is forgotten, too."""
+    shared = {at: size for each in entries if each.run.origin for at, size in each.run.borrowed().items()}
+    if shared:
+        for each in entries:
+            for at in each.run.own():
+                shared.pop(at, None)
+    return sum(entry.nbytes for entry in entries) + sum(shared.values())
+
+
+def last_touched(entry: Entry, entries: Sequence[Entry]) -> float:
+    """When somebody last looked at a run or at one that continues it: a parent is needed as long as its branches."""
+    children = [each for each in entries if each.parent == entry.run.id]
+    return max([entry.touched, *(last_touched(each, entries) for each in children)])
+
+
+def has_branch(entry: Entry, entries: Sequence[Entry]) -> bool:
+    """Whether another of the runs continues this one."""
+    return any(each.parent == entry.run.id for each in entries)
 
 
 def too_large(loaded: Any, planned: int, room: int, new_tokens: int) -> str:
@@ -394,6 +510,7 @@ class Worker(threading.Thread):
             log.exception("run %s failed", run.id)
             run.end("error", explained(error))
         if run.finished:
+            run.rest()
             self._store.done(entry)
         else:
             entry.answer()

@@ -14,17 +14,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("models", "playground", "benchmarks")
 
 # From the ground up; a module imports from its own floor and from those below it.
-ENGINE = (
-    "records truncation penalties sampling pieces capture patterns logits anatomy caches interventions tokens words "
-    "past engine"
-)
+STAGES = "records truncation penalties sampling"
+ENGINE = f"{STAGES} pieces capture patterns logits anatomy caches interventions tokens words past engine"
+VIEWS = "attention rope runs branches comparison measures frames"
 FLOORS = (
     ("models",),
     tuple(f"playground.{name}" for name in ENGINE.split()),
-    tuple(
-        f"playground.{name}" for name in ("attention", "rope", "runs", "branches", "comparison", "measures", "frames")
-    ),
-    tuple(f"playground.{name}" for name in ("sessions", "share")),
+    tuple(f"playground.{name}" for name in VIEWS.split()),
+    tuple(f"playground.{name}" for name in ("sessions", "share", "tree")),
     ("playground.web",),
     ("playground.server",),
     ("app",),
