@@ -7,8 +7,8 @@ of the seed whatever was chosen before. So forcing the token that was drawn anyw
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
 
+from playground.comparison import common_beginning
 from playground.past import Past
 from playground.records import Decoding, Origin
 from playground.runs import Run
@@ -68,7 +68,7 @@ def _continued(run: Run, ids: list[int], made: int, decoding: Decoding | None) -
     """A run over `ids`, which shares what it can of `run`, of which `made` steps may be used."""
     check_length(run.loaded, len(ids))
     known = run.token_ids[: run.prompt_length + made]
-    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(known, ids, strict=False)))
+    common = common_beginning(known, ids)
     past = _same_prompt(run, ids, common) if common >= run.prompt_length else _new_prompt(run, ids, common)
     return Run(run.loaded, "", decoding or run.decoding, run.chunk, past)
 
