@@ -23,7 +23,7 @@ from fastapi.staticfiles import StaticFiles
 from models import Loaded, shipped
 from playground import engine
 from playground.sessions import Limits, Store, Worker
-from playground.web import api, events, layout
+from playground.web import api, events, family, layout
 from playground.web.doors import Doors
 from playground.web.inspection import server_functions
 from playground.web.theme import theme
@@ -82,7 +82,9 @@ def create_app(loaded: Loaded, settings: Settings) -> FastAPI:
 
 def page(loaded: Loaded, store: Store) -> gr.Blocks:
     """The page, wired to the store."""
-    built = layout.build(loaded.card.as_dict(), store.limits.new_tokens, server_functions(store))
+    built = layout.build(
+        loaded.card.as_dict(), store.limits.new_tokens, [*server_functions(store), *family.server_functions(store)]
+    )
     with built.blocks:
         events.wire(built, store, loaded)
         api.publish(store, loaded, shipped())

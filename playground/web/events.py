@@ -11,6 +11,7 @@ import gradio as gr
 
 from playground.records import Decoding
 from playground.sessions import Store
+from playground.web import family
 from playground.web.layout import SETTINGS, Page
 from playground.web.watching import watch
 
@@ -59,6 +60,7 @@ def wire(page: Page, store: Store, loaded: Any) -> None:
     )
     page.stop.click(stop, None, None, trigger_mode="multiple", api_name="page_stop", **PRIVATE)
     page.blocks.unload(leave)
+    family.wire(page, store, page.settings, lambda values: decoding_from(checked(values)), refusal)
     gr.on(
         [each.change for each in page.settings],  # type: ignore[attr-defined]
         None,
@@ -71,9 +73,16 @@ def wire(page: Page, store: Store, loaded: Any) -> None:
 
 def asked_for(asked: Any) -> tuple[Any, tuple[Any, ...]]:
     """The prompt, and the settings' raw values. Raises `ValueError` when the page did not send them."""
-    if not isinstance(asked, list) or len(asked) != 1 + len(SETTINGS):
+    if not isinstance(asked, list) or not asked:
         raise ValueError("The page did not send all settings: reload it.")
-    return asked[0], tuple(asked[1:])
+    return asked[0], checked(asked[1:])
+
+
+def checked(values: list[Any]) -> tuple[Any, ...]:
+    """The settings' raw values, all of them. Raises `ValueError` otherwise."""
+    if len(values) != len(SETTINGS):
+        raise ValueError("The page did not send all settings: reload it.")
+    return tuple(values)
 
 
 def refusal(sentence: str) -> dict[str, Any]:

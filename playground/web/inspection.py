@@ -28,33 +28,34 @@ def server_functions(store: Store) -> list[Callable[[Any], Answer]]:
     """The functions for `Live(server_functions=...)`: focus, rows, angles, details, logits, texts, backfill, figure."""
 
     def focus(request: Any) -> Answer:
-        return _answer(_focus, store, request)
+        return answered(_focus, store, request)
 
     def rows(request: Any) -> Answer:
-        return _answer(_rows, store, request)
+        return answered(_rows, store, request)
 
     def angles(request: Any) -> Answer:
-        return _answer(_angles, store, request)
+        return answered(_angles, store, request)
 
     def details(request: Any) -> Answer:
-        return _answer(_details, store, request)
+        return answered(_details, store, request)
 
     def logits(request: Any) -> Answer:
-        return _answer(_logits, store, request)
+        return answered(_logits, store, request)
 
     def texts(request: Any) -> Answer:
-        return _answer(_texts, store, request)
+        return answered(_texts, store, request)
 
     def backfill(request: Any) -> Answer:
-        return _answer(_backfill, store, request)
+        return answered(_backfill, store, request)
 
     def figure(request: Any) -> Answer:
-        return _answer(_figure, store, request)
+        return answered(_figure, store, request)
 
     return [focus, rows, angles, details, logits, texts, backfill, figure]
 
 
-def _answer(ask: Callable[[Entry, Mapping[str, Any]], Answer], store: Store, request: Any) -> Answer:
+def answered(ask: Callable[[Entry, Mapping[str, Any]], Answer], store: Store, request: Any) -> Answer:
+    """What `ask` says of the run that the request names, or {"error": sentence}."""
     try:
         if not isinstance(request, Mapping):
             raise RefusedError("Ask with one JSON object.")

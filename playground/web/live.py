@@ -33,7 +33,7 @@ class Live(gr.HTML, metaclass=_WithoutStub):
 
     Args:
         server_functions: what the browser may ask for, each taking one dictionary: focus, rows, angles, details,
-            logits, texts, backfill, figure.
+            logits, texts, backfill, figure, tree, replay, compare.
     """
 
     def __init__(
