@@ -20,11 +20,15 @@ PAGE = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>liv
 
 MOUNT = """async () => {
   const { mount } = await import("/static/live.js");
-  const names = ["focus", "rows", "angles", "details", "logits", "texts", "backfill", "figure"];
+  const names = ["focus", "rows", "angles", "details", "logits", "texts", "backfill", "figure",
+    "tree", "replay", "compare"];
   const server = Object.fromEntries(names.map((name) => [name, (request) => window.ask(name, request)]));
   const props = { value: null };
   let seen = () => {};
-  await mount(document.getElementById("place"), { props, server, watch: (name, callback) => { seen = callback; } });
+  window.triggered = [];
+  const trigger = (name, data) => window.triggered.push([name, data]);
+  const watch = (name, callback) => { seen = callback; };
+  await mount(document.getElementById("place"), { props, trigger, server, watch });
   window.tell = (value) => { props.value = value; seen(); };
   window.app = document.getElementById("live").live;
 }"""
@@ -76,6 +80,12 @@ class Tape:
 
     def _texts(self, ids: list[int]) -> dict[str, Any]:
         return frames.texts(self.run, ids)
+
+    def _tree(self) -> dict[str, Any]:
+        return {"tree": []}
+
+    def _replay(self) -> dict[str, Any]:
+        return {"frames": self.messages}
 
     def _backfill(self, first: int, last: int) -> dict[str, Any]:
         return {"frames": self.messages[first : last + 1]}

@@ -288,3 +288,21 @@ export function drawHeatLabels(pen, box, which, high, layer, palette) {
     pen.fillText(`L${i}`, box.x - 6, box.y + (i + 0.5) * row);
   }
 }
+
+/** Hatching over the positions that another run computed. @param {CanvasRenderingContext2D} pen @param {Box} box @param {number} shared positions @param {number} extent @param {import('./palette.js').Palette} palette */
+export function drawShared(pen, box, shared, extent, palette) {
+  if (!shared) return;
+  const width = (Math.min(shared, extent) / extent) * box.width;
+  pen.save();
+  pen.beginPath();
+  pen.rect(box.x, box.y, width, box.height);
+  pen.clip();
+  pen.strokeStyle = palette.colors.panel;
+  pen.globalAlpha = 0.75;
+  pen.lineWidth = 1.5;
+  for (let x = -box.height; x < width; x += 7) line(pen, box.x + x, box.y + box.height, box.x + x + box.height, box.y);
+  pen.restore();
+  pen.strokeStyle = palette.colors.ink;
+  pen.lineWidth = 1;
+  line(pen, Math.round(box.x + width) + 0.5, box.y - 2, Math.round(box.x + width) + 0.5, box.y + box.height + 2);
+}

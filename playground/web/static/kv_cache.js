@@ -2,7 +2,16 @@
 /** KV cache: bytes as they grow, what stands in each position, heads kept against heads that ask. */
 import { el, setText } from "./dom.js";
 import { byteEnd, formulaBytes, formulaText, GrowthLine, measuredAt, total } from "./cache_math.js";
-import { drawAxes, drawGlyph, drawGrowth, drawHeat, drawHeatLabels, HeatPicture, heatBoxes } from "./cache_drawing.js";
+import {
+  drawAxes,
+  drawGlyph,
+  drawGrowth,
+  drawHeat,
+  drawHeatLabels,
+  drawShared,
+  HeatPicture,
+  heatBoxes,
+} from "./cache_drawing.js";
 import { bytes, count, exact, plural, quote, visible } from "./format.js";
 import { Panel } from "./panel.js";
 import { Sheet } from "./surface.js";
@@ -18,7 +27,10 @@ export class CachePanel {
     this.app = app;
     this.panel = new Panel({ name: "KV cache", id: "cache", empty: EMPTY, ...app.hooks });
     this.kind = el("span.lv-badge");
-    this.panel.controls.append(this.kind);
+    this.shared = el("span.lv-badge", {
+      title: "Hatched positions stand in the other run’s memory, too, and were not computed again",
+    });
+    this.panel.controls.append(this.kind, this.shared);
     this.formula = el("span.lv-formula");
     this.measured = el("span.lv-measured");
     this.panel.extra.append(this.formula, this.measured);
@@ -90,6 +102,7 @@ export class CachePanel {
     this.panel.extra.hidden = !begin || !store.cache;
     if (!begin) return this.panel.blank();
     setText(this.kind, `${begin.cache.kind} · ${begin.cache.dtype}`);
+    setText(this.shared, sharedWords(begin, this.app));
     if (!facts)
       return this.panel.say(`Reading the prompt: ${store.prefill.done} of ${store.prefill.of} positions are stored.`);
     this.panel.reveal();
@@ -160,6 +173,7 @@ export class CachePanel {
     if (!store.norms) return;
     for (const which of WHICH) {
       drawHeat(pen, boxes[which], this.pictures[which], { store, positions: facts.positions, palette });
+      drawShared(pen, boxes[which], begin.branch?.shared ?? 0, store.extent, palette);
     }
   }
 
@@ -215,4 +229,13 @@ export class CachePanel {
       mark: view.layer,
     };
   }
+}
+
+/** Of a branch: what it shares with the run that it continues. @param {import('./types.js').Begin} begin @param {import('./live.js').App} app */
+function sharedWords({ branch }, { store, branches }) {
+  if (!branch?.shared) return "";
+  const label = branches.node(branch.run)?.label ?? "a deleted run";
+  const size = bytes(branch.shared * store.bytesPerPosition);
+  const kept = store.finished ? "kept once" : "copied while this run goes on";
+  return `${plural(branch.shared, "position")} shared with ${label}: ${size}, ${kept}`;
 }

@@ -5,6 +5,7 @@
  */
 import { argmax } from "./attention_math.js";
 import { AttentionPanel } from "./attention.js";
+import { BranchDrawer } from "./branches.js";
 import { el, setData } from "./dom.js";
 import { FigureDialog } from "./figure_dialog.js";
 import { CachePanel } from "./kv_cache.js";
@@ -33,10 +34,16 @@ const KEYS =
  */
 
 export class App {
-  /** @param {HTMLElement} root @param {import('./types.js').Server} server */
-  constructor(root, server) {
+  /**
+   * @param {HTMLElement} root @param {import('./types.js').Server} server
+   * @param {(event: 'branch'|'act', data: object) => void} trigger tells Python of an event
+   */
+  constructor(root, server, trigger) {
     this.root = root;
     this.server = server;
+    this.trigger = trigger;
+    /** What a branch is to be made of; Gradio sends it with the settings. @type {object|null} */
+    this.choice = null;
     const invalidate = () => this.invalidate();
     this.store = new Store(server, invalidate);
     this.selection = new Selection(this.store, invalidate);
@@ -63,8 +70,11 @@ export class App {
     this.status = new StatusRow(this);
     this.panels = [new AttentionPanel(this), new RopePanel(this), new NextTokenPanel(this), new CachePanel(this)];
     this.dialog = new FigureDialog(this);
+    this.branches = new BranchDrawer(this);
     const grid = el("div.lv-panels", {}, ...this.panels.map(({ panel }) => panel.root));
-    this.root.replaceChildren(this.tokens.root, this.status.root, grid, this.dialog.root, this.tip.node);
+    const below = el("div.lv-below", {}, grid, this.branches.root);
+    this.status.root.append(this.branches.toggle);
+    this.root.replaceChildren(this.tokens.root, this.status.root, below, this.dialog.root, this.tip.node);
     this.root.tabIndex = 0;
     this.root.setAttribute("role", "group");
     this.root.setAttribute("aria-label", "Live view");
@@ -83,12 +93,32 @@ export class App {
   onKey(event) {
     const target = /** @type {HTMLElement} */ (event.target);
     if (target.closest("input, select, textarea, [contenteditable], .lv-table")) return;
-    if (this.selection.handleKey(event, this.view.key)) event.preventDefault();
+    const ours = this.branches.handleKey(event) || this.selection.handleKey(event, this.view.key);
+    if (ours) event.preventDefault();
   }
 
   /** Other settings for the shown step; null goes back to what happened. @param {Partial<import('./types.js').Settings>|null} settings */
   whatIf(settings) {
     this.settings = settings;
+    this.invalidate();
+  }
+
+  /** Go on in another way from the run that is shown. @param {{step?: number, token?: number, text?: string}} choice */
+  branch(choice) {
+    if (!this.store.run) return;
+    this.choice = { run: this.store.run, ...choice };
+    this.trigger("branch", {});
+  }
+
+  /** Show another run of this page, at the same place where it has one. @param {string} run */
+  async show(run) {
+    if (run === this.store.run) return;
+    const answer = await this.store.call("replay", { run });
+    if (!answer) return this.invalidate();
+    const { position, follow } = this.selection;
+    this.store.show(run, answer.frames);
+    this.selection.sync();
+    if (!follow && position >= 0) this.selection.pick(position);
     this.invalidate();
   }
 
@@ -175,6 +205,7 @@ export class App {
     this.drawPanels((panel) => !due || due.has(panel.id), talks);
     if (due) return;
     if (talks) this.status.sync();
+    if (talks) this.branches.sync();
     this.tokens.sync(); // last: it asks for the layout, which all writing before it would make out of date
     this.publish();
     this.drawn.drawMs = performance.now() - started;
@@ -250,18 +281,21 @@ function notify(sentence) {
 
 /**
  * Fill the component's place on the page.
- * @param {HTMLElement} element @param {{props: any, server: import('./types.js').Server, watch: (name: string, seen: () => void) => void}} gradio
+ * @param {HTMLElement} element @param {{props: any, trigger?: (event: string, data: object) => void, server: import('./types.js').Server, watch: (name: string, seen: () => void) => void}} gradio
  */
-export async function mount(element, { props, server, watch }) {
+export async function mount(element, { props, trigger, server, watch }) {
   const root = /** @type {HTMLElement & {live?: App}} */ (element.querySelector("#live"));
   if (!root || root.live) return;
   await styled();
-  const app = new App(root, server);
+  const app = new App(root, server, trigger ?? (() => {}));
   root.live = app;
   const receive = () => {
-    const sentence = props.value?.refused;
-    if (sentence === undefined) app.store.receive(props.value);
-    if (props.value) notify(sentence ?? "");
+    const { value } = props;
+    const { run } = app.store;
+    if (value?.refused !== undefined) notify(value.refused);
+    else if (value?.tree) app.branches.take(value);
+    else app.store.receive(value);
+    if (app.store.run !== run || value?.tree) notify("");
   };
   watch("value", receive);
   receive();

@@ -40,11 +40,16 @@ export class NextTokenPanel {
     });
   }
 
+  /** @param {PointerEvent|MouseEvent} event */
+  candidateAt(event) {
+    const index = Math.floor(this.panel.surface.point(event).y / ROW);
+    return this.shown && index >= 0 ? this.visibleRows(this.shown)[index] : undefined;
+  }
+
   /** @param {PointerEvent} event */
   onHover(event) {
     const { shown } = this;
-    const index = Math.floor(this.panel.surface.point(event).y / ROW);
-    const candidate = shown && index >= 0 ? this.visibleRows(shown)[index] : undefined;
+    const candidate = this.candidateAt(event);
     if (!shown || !candidate) return this.app.tip.hide();
     const lines = shown.stages.map((stage, i) => `${stageTitle(stage)}: ${percent(candidate.probabilities[i])}`);
     const text = this.app.store.text(candidate.id);
@@ -55,7 +60,8 @@ export class NextTokenPanel {
   fate(candidate, shown) {
     const lines = [];
     if (candidate.removedBy > 0) lines.push(`removed by ${stageTitle(shown.stages[candidate.removedBy])}`);
-    if (candidate.drawn) lines.push("drawn in this run");
+    if (candidate.drawn) lines.push("taken in this run");
+    else lines.push("click to go on with it");
     if (shown.whatIf && candidate.chosen) lines.push("what the same random number picks under these settings");
     return lines;
   }
@@ -115,7 +121,8 @@ export class NextTokenPanel {
       this.app.restOn(`logits ${step.index}`, () => store.wantLogits(step.index), WAIT);
     }
     const context = store.tokens.slice(0, view.position).map((token) => token.id);
-    return recut(step, { ...begin.decoding, ...view.whatIf }, context, logits, vocabulary);
+    const own = store.eraOf(step.index)?.decoding ?? begin.decoding;
+    return recut(step, { ...own, ...view.whatIf }, context, logits, vocabulary);
   }
 
   /** @param {import('./distribution.js').Distribution} shown @param {number} stage */
@@ -214,7 +221,7 @@ export class NextTokenPanel {
 
   /** @param {import('./live.js').View} view @param {import('./types.js').ToldStep} step @param {import('./distribution.js').Distribution} shown */
   summary(view, step, shown) {
-    const verb = step.uniform === null ? "took" : "drew";
+    const verb = step.forced ? "was given" : step.uniform === null ? "took" : "drew";
     const drew = `Step ${step.index} ${verb} ${quote(step.text)} with ${percent(step.probability)} (rank ${step.rank + 1} of ${count(view.vocabulary)})`;
     if (shown.foreign) {
       const stage = stageTitle({ name: shown.foreign, setting: null });

@@ -78,6 +78,8 @@ export class Store extends RunState {
     super();
     this.server = server;
     this.changed = changed;
+    /** Runs that others took the place of. @type {Set<string>} */
+    this.left = new Set();
     this.received = 0;
     this.ingestMs = 0;
     this.heads = new HeadBook(this);
@@ -86,6 +88,24 @@ export class Store extends RunState {
   /** Forget the run and expect another. @param {string} run */
   reset(run) {
     Object.assign(this, new RunState(), { run, heads: new HeadBook(this) });
+  }
+
+  /** Show another run from now on. @param {string} run */
+  leave(run) {
+    if (this.run) this.left.add(this.run);
+    this.left.delete(run);
+    this.reset(run);
+  }
+
+  /** Another run, from its first frame on. @param {string} run @param {any[]} frames */
+  show(run, frames) {
+    this.leave(run);
+    this.receive(frames);
+  }
+
+  /** The settings under which a step was drawn, and their stages. @param {number} step */
+  eraOf(step) {
+    return this.begin?.eras.filter((era) => era.first <= step).at(-1) ?? null;
   }
 
   get promptLength() {
@@ -129,7 +149,10 @@ export class Store extends RunState {
   /** @param {any} frame */
   accept(frame) {
     if (!frame || typeof frame.seq !== "number") return;
-    if (frame.run !== this.run) this.reset(frame.run);
+    if (frame.run !== this.run) {
+      if (this.left.has(frame.run)) return; // a run that was left does not come back by itself
+      this.leave(frame.run);
+    }
     if (frame.seq < this.next) return; // the last message arrives twice
     this.early.set(frame.seq, frame);
     this.drain();
@@ -229,8 +252,8 @@ export class Store extends RunState {
 
   /** @param {any} raw a step, perhaps with its details */
   takeStep(raw) {
-    const { index, id, text, probability, seconds, uniform, chance, mu } = raw;
-    const step = { index, id, text, probability, seconds, uniform, chance, mu };
+    const { index, id, text, probability, seconds, uniform, chance, mu, forced } = raw;
+    const step = { index, id, text, probability, seconds, uniform, chance, mu, forced };
     this.steps[index] = step;
     this.takeDetails(raw);
     const position = this.promptLength + step.index;
@@ -241,7 +264,7 @@ export class Store extends RunState {
 
   /** @param {any} raw details of the step `index`, if it has any */
   takeDetails(raw) {
-    if (this.begin && raw.stages) this.details[raw.index] = decodeDetails(raw, this.begin.stages);
+    if (raw.stages) this.details[raw.index] = decodeDetails(raw, this.eraOf(raw.index)?.stages ?? []);
   }
 
   /** @param {number} first @param {number} count @param {Float32Array} values [layers, 2, count] */

@@ -85,6 +85,7 @@ export class TokenStrip {
     if (!step) return [head, "given by the prompt"];
     const details = store.details[step.index];
     const rank = details ? [`rank ${details.rank + 1} of the raw distribution`] : [];
+    if (step.forced) return [head, `given at step ${step.index}, where it had ${percent(step.probability)}`, ...rank];
     return [head, `drawn at step ${step.index} with ${percent(step.probability)}`, ...rank];
   }
 
@@ -139,6 +140,7 @@ export class TokenStrip {
     const chip = this.chips[position];
     const step = store.steps[position - store.promptLength];
     chip.classList.toggle("lv-given", !step);
+    chip.classList.toggle("lv-forced", Boolean(step?.forced));
     if (!step) return;
     chip.style.setProperty("--chip", palette.probability(step.probability));
     chip.style.setProperty("--chip-ink", palette.inkOn(step.probability));

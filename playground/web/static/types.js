@@ -19,14 +19,16 @@
  *   max_new_tokens: number, temperature: number, top_k: number, top_p: number, min_p: number,
  *   repetition_penalty: number, penalty_last_n?: number, seed: number, order: string[],
  * }} Settings
+ * @typedef {{first: number, decoding: Settings, stages: {name: string, setting: number|null}[]}} Era
  * @typedef {{
  *   v: number, run: string, seq: number, kind: 'begin', model: ModelFacts, heads: HeadScore[],
  *   rope: {layers: number[], tables: RopeTable[]}|null, rope_reason: string,
  *   cache: {kind: string, dtype: string, element_bytes: number, capacity: number},
- *   decoding: Settings, stages: {name: string, setting: number|null}[], prompt_length: number, planned: number, tokens: Token[],
+ *   decoding: Settings, stages: {name: string, setting: number|null}[], eras: Era[],
+ *   branch: {run: string, shared: number, step: number, forced: number}|null, prompt_length: number, planned: number, tokens: Token[],
  * }} Begin
  * @typedef {{
- *   index: number, id: number, text: string, probability: number, seconds: number, uniform: number|null, chance: number|null,
+ *   index: number, id: number, text: string, probability: number, seconds: number, uniform: number|null, chance: number|null, forced?: boolean,
  *   mu: number|null,
  * }} Step
  * @typedef {{
