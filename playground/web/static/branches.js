@@ -75,7 +75,7 @@ export class BranchDrawer {
     this.ways = el("div.lv-ways", {}, this.place, words, el("p.lv-how", {}, HOW), this.editing, this.refusal);
     return el(
       "aside.lv-drawer",
-      { id: "lv-drawer", role: "region", "aria-label": "Branches", hidden: true },
+      { id: "lv-drawer", role: "region", "aria-label": "Branches", tabindex: -1, hidden: true },
       el("header", {}, el("h3", {}, "Branches"), close),
       this.empty,
       this.ways,
@@ -112,7 +112,7 @@ export class BranchDrawer {
     this.root.hidden = !wanted;
     this.toggle.setAttribute("aria-expanded", String(wanted));
     if (!wanted) this.toggle.focus();
-    else this.own.focus({ preventScroll: true });
+    else this.root.focus({ preventScroll: true }); // not the field: a phone would cover the list with its keyboard
     this.draw();
     this.app.invalidate();
   }
