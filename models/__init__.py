@@ -2,9 +2,12 @@
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-from models.checkpoints import Card, CheckpointError, Loaded, load, shipped
+from models.capability import Card
+from models.checkpoints import Loaded, load, shipped
 from models.configuration import DecoderConfig
 from models.decoder import DecoderForCausalLM, DecoderModel
+from models.errors import CheckpointError, LoadCancelledError
+from models.progress import Progress
 
 AutoConfig.register("decoder", DecoderConfig, exist_ok=True)
 AutoModel.register(DecoderConfig, DecoderModel, exist_ok=True)
@@ -16,7 +19,9 @@ __all__ = [
     "DecoderConfig",
     "DecoderForCausalLM",
     "DecoderModel",
+    "LoadCancelledError",
     "Loaded",
+    "Progress",
     "load",
     "shipped",
 ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from models.checkpoints import Card
+from models.capability import Card
 from models.data import LICENCES
 from models.evaluation import Score
 from models.head_scores import HeadScore, best

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from models.card import DRAFT, draft_text, stored_bytes
-from models.checkpoints import CheckpointError, Loaded, load
+from models.checkpoints import Loaded, load
+from models.errors import CheckpointError
 from models.corpora import data_sets, documents_by_label
 from models.evaluation import score
 from models.head_scores import HeadScore, best, read_measured

@@ -212,7 +212,8 @@ def table(scores: Sequence[HeadScore]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure a checkpoint's heads, print the best and write all into its heads.json."""
-    from models.checkpoints import CheckpointError, load  # which reads heads.json itself
+    from models.checkpoints import load  # which reads heads.json itself
+    from models.errors import CheckpointError
 
     options = argparse.ArgumentParser(prog="python -m models.heads", description="What the heads of a checkpoint do.")
     options.add_argument("directory", help="checkpoint directory, or the name of a shipped model")
