@@ -275,7 +275,8 @@ def _notes(config: Any, tokenizer: PreTrainedTokenizerBase, unknown: float) -> t
         notes.append(f"The tokenizer has no token for {unknown:.0%} of a sample of plain English.")
     if len(tokenizer) < FEW_TOKENS * config.vocab_size:
         notes.append(
-            f"The tokenizer has {len(tokenizer):,} tokens and the model {config.vocab_size:,}: it may be another model's."
+            f"The tokenizer has {len(tokenizer):,} tokens and the model {config.vocab_size:,}: "
+            "it may belong to another model."
         )
     told = getattr(config, "eos_token_id", None)
     ends = {each for each in (told if isinstance(told, list) else [told]) if isinstance(each, int)}

@@ -44,7 +44,7 @@ def choose_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch
     if dtype is None or dtype == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     kind = DTYPES.get(dtype) if isinstance(dtype, str) else dtype
-    if kind not in DTYPES.values():
+    if kind is None or kind not in DTYPES.values():
         raise CheckpointError(f"The dtype {str(dtype)!r} is not one of {', '.join(DTYPES)}.")
     return kind
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from models.card import DRAFT, draft_text, stored_bytes
 from models.checkpoints import Loaded, load
-from models.errors import CheckpointError
 from models.corpora import data_sets, documents_by_label
+from models.errors import CheckpointError
 from models.evaluation import score
 from models.head_scores import HeadScore, best, read_measured
 from models.heads import PASSAGE, Inputs, measure

@@ -1,7 +1,7 @@
 """How far loading has come, and a way out of it: transformers' own progress bars, listened to by whoever asked."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -74,7 +74,7 @@ def listening(told: Told) -> Iterator[None]:
         if threading.get_ident() != mine:
             return factory(*args, **kwargs)
         items = args[0] if args else kwargs.get("iterable")
-        total = kwargs.get("total") or (len(items) if hasattr(items, "__len__") else 0)
+        total = kwargs.get("total") or (len(items) if isinstance(items, Sized) else 0)
         return _Bar(told, str(kwargs.get("desc") or "Loading"), items, total)
 
     before = transformers_logging.set_tqdm_hook(hook)

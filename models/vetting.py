@@ -236,7 +236,8 @@ def vet_count(directory: Path, expected: int, weights: Weights) -> None:
     """The parameters of the model that the config describes against the numbers stored. Raises CheckpointError."""
     if expected > 1.05 * weights.numbers:
         raise CheckpointError(
-            f"The config of {directory.name} describes {expected:,} parameters, its files hold only {weights.numbers:,}."
+            f"The config of {directory.name} describes {expected:,} parameters, "
+            f"its files hold only {weights.numbers:,}."
         )
 
 

@@ -14,13 +14,22 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from playground.caches import ContiguousCache, ContiguousLayer, KVShape
+from playground.caches import ContiguousCache, ContiguousLayer, KVShape, unlike_attention
 from playground.capture import IMPLEMENTATION, Recorder, recording
 from playground.logits import OutputLayer, output_layer
 from playground.patterns import WatchPatterns
 
 NO_QUERIES = "{name} computes attention in its own code, so its patterns are read there and its queries cannot be had."
-NO_ATTENTION = "{name} has layers without attention or a cache of its own kind, which cannot be shown yet."
+NO_ATTENTION = "{name} has no layer with attention, so there is nothing to show: its {count} layers are {kinds}."
+OWN_CACHE = "{name} does not work with a KV cache of this program, so it cannot be shown: {reason}"
+OWN_STATE = "it keeps the state of {count} layers inside the model, where two runs would mix."
+KINDS = {
+    "linear_attention": "state space or linear attention",
+    "conv": "convolution",
+    "mlp": "feed-forward only",
+    "moe": "experts only",
+}
+"""Words for transformers' names of layers without attention of their own."""
 
 
 @dataclass(frozen=True)
@@ -45,26 +54,36 @@ class Anatomy:
     """What a calibration forward pass found out about a model's attention.
 
     Attributes:
-        heads: query heads of each layer.
-        cached: what each layer keeps of a position.
+        heads: query heads of each layer; 0 for a layer without attention.
+        kinds: for a layer without attention what it has instead, in a few words; empty for the others.
+        cached: what each layer keeps of a position; no heads where it keeps nothing.
         query_dims: size of each layer's queries.
         scalings: factor on q kT of each layer.
         position_bytes: what one more position costs in cache and recorded queries.
         output: what makes the logits, and what they take.
+        state_bytes: what the states of layers that are not attention take, however long the text.
+        resumes: whether a prompt can be read in pieces; not every layer with a state goes on from it.
+        config: the model's, from which transformers makes the caches of layers that are not attention.
         routed: whether attention passes through `capture.attend`; else patterns are watched.
         keep_keys: whether keys must be recorded because the cache holds something else.
+        order: the layers in the order in which they attend, where several share one module; empty else.
         rotary: None where nothing rotates, or where it does so in a way that cannot be followed.
         rotates: whether the model seems to rotate at all.
     """
 
     heads: tuple[int, ...]
+    kinds: tuple[str, ...]
     cached: tuple[KVShape, ...]
     query_dims: tuple[int, ...]
     scalings: tuple[float, ...]
     position_bytes: int
     output: OutputLayer
+    state_bytes: int
+    resumes: bool
+    config: Any
     routed: bool
     keep_keys: bool
+    order: tuple[int, ...]
     rotary: Rotary | None
     rotates: bool
 
@@ -78,18 +97,28 @@ class Anatomy:
         """Size of each layer's cached keys."""
         return tuple(each.key_dim for each in self.cached)
 
+    @property
+    def value_dims(self) -> tuple[int, ...]:
+        """Size of each layer's cached values."""
+        return tuple(each.value_dim for each in self.cached)
+
+    @property
+    def attending(self) -> tuple[int, ...]:
+        """The layers with attention."""
+        return tuple(layer for layer, heads in enumerate(self.heads) if heads)
+
     def buffer_bytes(self, positions: int) -> int:
         """Bytes that a run of this many positions holds: queries, keys, values, and maps where those are kept."""
         maps = 0 if self.routed else 4 * sum(self.heads) * positions**2
-        return positions * self.position_bytes + maps
+        return positions * self.position_bytes + self.state_bytes + maps
 
     def cache(self, capacity: int) -> ContiguousCache:
         """An empty cache for one run."""
-        return ContiguousCache(capacity, self.cached)
+        return ContiguousCache(capacity, self.cached, unlike_attention(self.config) if self.state_bytes else ())
 
     def recorder(self, capacity: int) -> Recorder:
         """An empty recorder for one run."""
-        return Recorder(capacity, self.keep_keys)
+        return Recorder(capacity, self.keep_keys, self.order)
 
     @contextmanager
     def watching(self, recorder: Recorder) -> Iterator[None]:
@@ -118,45 +147,131 @@ def prepare(model: PreTrainedModel) -> Anatomy:
 @torch.inference_mode()
 def _calibrate(model: PreTrainedModel, routed: bool) -> Anatomy:
     """One forward pass over two tokens: shapes from the recorder and the cache, rotation from the calls to it."""
-    recorder, cache = Recorder(capacity=2), ContiguousCache(capacity=2)
-    ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
+    name, config = type(model).__name__, model.config.get_text_config(decoder=True)
+    others = unlike_attention(config)
+    try:
+        recorder, cache, rotation, logits = _look(model, routed, others, ())
+        order: tuple[int, ...] = ()
+        if routed and recorder.layers and not set(cache.storing) <= set(recorder.layers):  # layers share one module
+            order = cache.storing
+            recorder, cache, rotation, logits = _look(model, routed, unlike_attention(config), order)
+    except (AttributeError, IndexError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        _refuse_without_attention(model, config)
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise ValueError(OWN_CACHE.format(name=name, reason=reason)) from error
+    if not recorder.layers and not recorder.maps:
+        _refuse_without_attention(model, config)
+    if not routed and len(recorder.maps) != len(cache.layers):
+        reason = f"{len(recorder.maps)} patterns were seen in {len(cache.layers)} layers."
+        raise ValueError(OWN_CACHE.format(name=name, reason=reason))
+    stateful = sum(bool(getattr(each, "number_of_states", 0)) for each in others)
+    if stateful and not cache.state_bytes():
+        raise ValueError(OWN_CACHE.format(name=name, reason=OWN_STATE.format(count=stateful)))
+    resumes = not stateful or _resumes(model, config)
+    return _read_off(model, recorder, cache, rotation, logits, order, resumes)
+
+
+def _look(
+    model: PreTrainedModel, routed: bool, others: tuple[Any, ...], order: tuple[int, ...]
+) -> tuple[Recorder, ContiguousCache, _Rotation, Tensor]:
+    """What two tokens leave behind."""
+    recorder, cache = Recorder(capacity=2, order=order), ContiguousCache(2, others=others)
+    ids = torch.zeros(1, 2, dtype=torch.long, device=input_device(model))
     with recording(recorder) if routed else WatchPatterns(recorder), _watching_rotation(model, recorder) as rotation:
-        try:
-            model(input_ids=ids, past_key_values=cache, use_cache=True)
-        except (AttributeError, IndexError, TypeError, ValueError) as error:
-            raise ValueError(NO_ATTENTION.format(name=type(model).__name__)) from error
+        output = model(input_ids=ids, past_key_values=cache, use_cache=True)
     recorder.close_pass(ids.shape[1])
-    found = sorted(recorder.layers if routed else recorder.maps)
-    if not found or found != list(range(len(cache.layers))):
-        raise ValueError(NO_ATTENTION.format(name=type(model).__name__))
-    return _read_off(model, recorder, cache, rotation)
+    return recorder, cache, rotation, output.logits
 
 
-def _read_off(model: PreTrainedModel, recorder: Recorder, cache: ContiguousCache, rotation: _Rotation) -> Anatomy:
+def input_device(model: PreTrainedModel) -> torch.device:
+    """Where token ids must be: the device of the first layer, also where parts are kept on disk."""
+    where = getattr(getattr(model, "_hf_hook", None), "execution_device", None)
+    return model.device if where is None else torch.device(where)
+
+
+def _refuse_without_attention(model: PreTrainedModel, config: Any) -> None:
+    """Say what a model has instead, unless its config speaks of attention."""
+    types = _layer_types(config)
+    if any("full" in each or "sliding" in each or "hybrid" in each for each in types):
+        return
+    kinds = " and ".join(dict.fromkeys(KINDS.get(each, each) for each in types)) or "of another kind"
+    count = getattr(config, "num_hidden_layers", "")
+    raise ValueError(NO_ATTENTION.format(name=type(model).__name__, count=count, kinds=kinds))
+
+
+def _layer_types(config: Any) -> tuple[str, ...]:
+    """transformers' names for the layers, as far as the config has them."""
+    found = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None)
+    return tuple(map(str, found)) if isinstance(found, list | tuple) else ()
+
+
+def _resumes(model: PreTrainedModel, config: Any) -> bool:
+    """Whether four tokens in two pieces give what they give at once; some layers with a state start afresh instead."""
+    ids = torch.arange(4, device=input_device(model))[None]
+    at_once, in_pieces = (ContiguousCache(4, others=unlike_attention(config)) for _ in range(2))
+    whole = model(input_ids=ids, past_key_values=at_once, use_cache=True).logits[0, -1].float()
+    model(input_ids=ids[:, :2], past_key_values=in_pieces, use_cache=True)
+    later = model(input_ids=ids[:, 2:], past_key_values=in_pieces, use_cache=True).logits[0, -1].float()
+    tolerance = 1e-3 if model.dtype == torch.float32 else 3e-2
+    return bool((whole - later).abs().max() <= tolerance * whole.abs().max())
+
+
+def _read_off(
+    model: PreTrainedModel,
+    recorder: Recorder,
+    cache: ContiguousCache,
+    rotation: _Rotation,
+    logits: Tensor,
+    order: tuple[int, ...],
+    resumes: bool,
+) -> Anatomy:
     """The anatomy that two recorded positions show."""
-    records = [recorder.layers[each] for each in range(len(recorder.layers))]
-    maps = [recorder.maps[each] for each in range(len(recorder.maps))]
-    keys = [layer.keys for layer in cache.layers]  # (1, K, 2, D) each
-    latent = any(each.key_shape != (k.shape[1], k.shape[3]) for each, k in zip(records, keys, strict=False))
-    queries = [each.queries(0, recorder.rows) for each in records]  # (H, 2, D) each
-    kept = sum(each.nbytes for each in queries) + sum(latent * each.key_nbytes for each in records)
+    config = model.config.get_text_config(decoder=True)
+    count = max(len(cache.layers), 1 + max(recorder.layers or recorder.maps))
+    cached = [_cached(cache, layer, logits) for layer in range(count)]
+    latent = any(record.key_shape != (cached[i].heads, cached[i].key_dim) for i, record in recorder.layers.items())
+    kept = sum(each.queries(0, recorder.rows).nbytes + latent * each.key_nbytes for each in recorder.layers.values())
+    heads = [_query_shape(recorder, layer)[0] for layer in range(count)]
     return Anatomy(
-        heads=tuple(each.shape[0] for each in queries) or tuple(each.shape[0] for each in maps),
-        cached=tuple(_cached(layer) for layer in cache.layers),
-        query_dims=tuple(each.shape[2] for each in queries),
-        scalings=tuple(each.scores.scaling for each in records),
+        heads=tuple(heads),
+        kinds=_kinds(heads, config),
+        cached=tuple(cached),
+        query_dims=tuple(_query_shape(recorder, layer)[1] for layer in range(count)),
+        scalings=tuple(recorder.layers[i].scores.scaling if i in recorder.layers else 0.0 for i in range(count)),
         position_bytes=(kept + cache.measure().total) // 2,
-        output=output_layer(model),
-        routed=bool(records),
+        state_bytes=cache.state_bytes(),
+        resumes=resumes,
+        output=output_layer(model, input_device(model)),
+        config=config,
+        routed=bool(recorder.layers),
         keep_keys=latent,
-        rotary=rotation.found(model),
+        order=order,
+        rotary=rotation.found(model, sorted(recorder.layers or recorder.maps)),
         rotates=_rotates(model),
     )
 
 
-def _cached(layer: ContiguousLayer) -> KVShape:
-    _, heads, _, key_dim = layer.keys.shape
-    return KVShape(heads, key_dim, layer.values.shape[3], layer.keys.dtype, layer.keys.device)
+def _query_shape(recorder: Recorder, layer: int) -> tuple[int, int]:
+    """(query heads, size of a query) of a layer; zeros where it has none."""
+    if layer in recorder.layers:
+        heads, _, size = recorder.layers[layer].queries(0, recorder.rows).shape
+        return heads, size
+    return (recorder.maps[layer].shape[0], 0) if layer in recorder.maps else (0, 0)
+
+
+def _kinds(heads: list[int], config: Any) -> tuple[str, ...]:
+    """What stands in the place of attention, layer by layer."""
+    types = _layer_types(config)
+    told = [KINDS.get(types[i], types[i].replace("_", " ")) if i < len(types) else "none" for i in range(len(heads))]
+    return tuple("" if count else words for count, words in zip(heads, told, strict=True))
+
+
+def _cached(cache: ContiguousCache, layer: int, logits: Tensor) -> KVShape:
+    found = cache.layers[layer] if layer < len(cache.layers) else None
+    if not isinstance(found, ContiguousLayer) or not found.reserved:
+        return KVShape(0, 0, 0, logits.dtype, logits.device)
+    _, heads, _, key_dim = found.keys.shape
+    return KVShape(heads, key_dim, found.values.shape[3], found.keys.dtype, found.keys.device)
 
 
 def _rotates(model: PreTrainedModel) -> bool:
@@ -181,17 +296,17 @@ class _Rotation:
         self.asked[id(cos)] = (*args[2:], *named)
         self._made.append(cos)
 
-    def note_layer(self, layer: int, q: Tensor, cos: Tensor, apply: Callable[..., Any]) -> None:
-        """A layer's queries (..., dim) were turned by these cosines."""
+    def note_layer(self, rank: int, q: Tensor, cos: Tensor, apply: Callable[..., Any]) -> None:
+        """The queries (..., dim) of the layer that attends after `rank` others were turned by these cosines."""
         known = self.asked.get(id(cos)) or next(iter(self.asked.values()), ())
-        self.layers[layer], self.apply, self.dim = known, apply, q.shape[-1]
+        self.layers[rank], self.apply, self.dim = known, apply, q.shape[-1]
 
-    def found(self, model: PreTrainedModel) -> Rotary | None:
-        """The rotation, if both its function and its table were seen."""
+    def found(self, model: PreTrainedModel, attending: list[int]) -> Rotary | None:
+        """The rotation, if both its function and its table were seen; `attending`: the layers with attention."""
         table = _table(model)
         if table is None or self.apply is None or not self.asked:
             return None
-        return Rotary(self.apply, table, self.layers, self.dim)
+        return Rotary(self.apply, table, {attending[rank]: asked for rank, asked in self.layers.items()}, self.dim)
 
 
 def _table(model: PreTrainedModel) -> nn.Module | None:

@@ -126,12 +126,13 @@ def _together(run: Generation) -> Iterator[range]:
     """All layers in order, in ranges that one operation can serve: of one stack, with the same way to make scores."""
     for _, group in groupby(range(len(run.anatomy.heads)), key=lambda layer: _way(run, layer)):
         layers = list(group)
-        yield range(layers[0], layers[-1] + 1)
+        if run.anatomy.heads[layers[0]]:
+            yield range(layers[0], layers[-1] + 1)
 
 
 def _way(run: Generation, layer: int) -> object:
     """What neighbours must have in common to be computed together; a layer with terms of its own has its number."""
-    if not run.anatomy.routed or run.anatomy.keep_keys:
+    if not run.anatomy.routed or run.anatomy.keep_keys or not run.anatomy.heads[layer]:
         return layer
     record = run.recorder.layers[layer]
     if record.sinks is not None or record.slopes is not None:
@@ -160,7 +161,7 @@ def _all_rows(run: Generation, start: int, end: int) -> Tensor:
     if run.anatomy.routed:
         patterns = [_patterns(run, layers, start, end).flatten(0, 1) for layers in _together(run)]
     else:
-        patterns = [rows(run, layer, start, end) for layer in range(len(run.anatomy.heads))]
+        patterns = [rows(run, layer, start, end) for layer in run.anatomy.attending]
     return patterns[0] if len(patterns) == 1 else torch.cat([each.to(run.device) for each in patterns])
 
 

@@ -14,6 +14,11 @@ from playground.records import Decoding, Origin
 from playground.runs import Run
 from playground.tokens import check_length, edited, encode_piece
 
+MOVED_ON = (
+    "Some layers of this model keep a state in place of all positions, and it has moved on: "
+    "change the prompt, or start a new run."
+)
+
 
 def branch(
     run: Run, step: int, token: int | str | Sequence[int] | None = None, decoding: Decoding | None = None
@@ -69,6 +74,8 @@ def _continued(run: Run, ids: list[int], made: int, decoding: Decoding | None) -
     check_length(run.loaded, len(ids))
     known = run.token_ids[: run.prompt_length + made]
     common = common_beginning(known, ids)
+    if run.anatomy.state_bytes and common >= run.prompt_length:
+        raise ValueError(MOVED_ON)
     past = _same_prompt(run, ids, common) if common >= run.prompt_length else _new_prompt(run, ids, common)
     return Run(run.loaded, "", decoding or run.decoding, run.chunk, past)
 
@@ -94,7 +101,8 @@ def _same_prompt(run: Run, ids: list[int], common: int) -> Past:
 
 
 def _new_prompt(run: Run, ids: list[int], common: int) -> Past:
-    rows = min(common, len(ids) - 1, run.rows)  # no logits are kept of a prompt: its end is computed anyway
+    shared = 0 if run.anatomy.state_bytes else common
+    rows = min(shared, len(ids) - 1, run.rows)  # no logits are kept of a prompt: its end is computed anyway
     return Past(
         origin=Origin(run.id, rows, 0, 0),
         token_ids=tuple(ids),

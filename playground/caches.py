@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import Cache
-from transformers.cache_utils import CacheLayerMixin
+from transformers import Cache, DynamicCache
+from transformers.cache_utils import CacheLayerMixin, DummyLayer, LinearAttentionLayer
 
 from playground.pieces import Pieces
 from playground.records import CacheSize
@@ -19,7 +19,7 @@ from playground.records import CacheSize
 
 @dataclass(frozen=True)
 class KVShape:
-    """What one layer caches at each position: K heads of D key and E value dimensions."""
+    """What one layer caches at each position: K heads of D key and E value dimensions; no heads: nothing."""
 
     heads: int
     key_dim: int
@@ -129,39 +129,92 @@ class ContiguousLayer(CacheLayerMixin):
         return -1
 
 
+class HybridLayer(LinearAttentionLayer, ContiguousLayer):  # type: ignore[misc]
+    """The cache of a layer with attention and a state side by side."""
+
+    is_compileable = False
+    is_croppable = False
+
+    def __init__(self, states: int, capacity: int, *buffers: Tensor) -> None:
+        LinearAttentionLayer.__init__(self, number_of_states=states)
+        ContiguousLayer.__init__(self, capacity, *buffers)
+
+    def lazy_initialization(self, *pair: Tensor, **states: Any) -> None:  # type: ignore[override]
+        """For keys and values, given by place, or for states, given by name, as transformers calls it."""
+        if pair:
+            ContiguousLayer.lazy_initialization(self, *pair)
+        else:
+            LinearAttentionLayer.lazy_initialization(self, **states)
+
+    def get_max_length(self) -> int:
+        """-1: the buffers grow."""
+        return -1
+
+
+def _number_of_states(layer: Any) -> int:
+    return int(getattr(layer, "number_of_states", 0))
+
+
+def unlike_attention(config: Any) -> tuple[Any, ...]:
+    """For each layer that is not only attention a fresh cache layer as transformers makes it, None for the others.
+
+    Empty for a plain decoder. A layer with attention and a state side by side is not only attention.
+    """
+    try:
+        layers = DynamicCache(config=config).layers
+    except (AttributeError, KeyError, TypeError, ValueError):  # a config that says nothing of its layers
+        return ()
+    special = [each if _number_of_states(each) or isinstance(each, DummyLayer) else None for each in layers]
+    return tuple(special) if any(each is not None for each in special) else ()
+
+
 class ContiguousCache(Cache):
     """A cache of `ContiguousLayer`s, each with room for `capacity` positions.
 
     Where the layers' shapes are known, one is made for each, and consecutive ones of one shape share a tensor
-    (`stacks`); otherwise they are made as the model's layers first call.
+    (`stacks`); otherwise they are made as the model's layers first call. Layers without attention keep what
+    transformers gives them (`unlike_attention`): a state that does not grow, or nothing.
 
     A branch works on a copy of the positions that it shares, because attention kernels want each layer's keys in one
     block. When it has ended, `rest` lets the copy go and reads those positions in the ancestors' own memory.
     """
 
-    layers: list[ContiguousLayer]  # type: ignore[assignment]
+    layers: list[Any]  # ContiguousLayer, HybridLayer, and transformers' layers for states
 
-    def __init__(self, capacity: int, shapes: Sequence[KVShape] = ()) -> None:
+    def __init__(self, capacity: int, shapes: Sequence[KVShape] = (), others: Sequence[Any] = ()) -> None:
         self._stacks = tuple(_stacked(capacity, shapes))
         self._shared: tuple[tuple[tuple[Tensor, ...], tuple[Tensor, ...]], ...] = ()  # (keys, values) of each stack
         self._bytes: tuple[tuple[int, int], ...] | None = None  # of each layer, once at rest
-        if not shapes:
+        self._stateful: list[Any] = []
+        if not shapes and not others:
             super().__init__(layer_class_to_replicate=partial(ContiguousLayer, capacity))  # type: ignore[arg-type]
             return
-        pairs = [
-            pair
+        pairs = {
+            stack.first + at: pair
             for stack in self._stacks
-            for pair in zip(stack.keys.own.split(1), stack.values.own.split(1), strict=True)
-        ]
-        super().__init__(layers=[ContiguousLayer(capacity, *pair) for pair in pairs])
+            for at, pair in enumerate(zip(stack.keys.own.split(1), stack.values.own.split(1), strict=True))
+        }
+        others = others or [None] * len(shapes)
+        super().__init__(layers=[_layer(capacity, pairs.get(i, ()), other) for i, other in enumerate(others)])
+        self._stateful = [layer for layer in self.layers if _number_of_states(layer)]
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
-        """All layers in order; each in a stack of its own where they were made or have grown one by one."""
-        if self._stacks and not any(layer.grown for layer in self.layers):
+        """All attention layers in order; each in a stack of its own where they were made or have grown one by one."""
+        if self._stacks and not any(layer.grown for _, layer in self._attending()):
             return self._stacks
-        pairs = enumerate((layer._keys, layer._values) for layer in self.layers)
-        return tuple(Stack(index, Pieces(keys), Pieces(values)) for index, (keys, values) in pairs)
+        return tuple(Stack(index, Pieces(layer._keys), Pieces(layer._values)) for index, layer in self._attending())
+
+    @property
+    def storing(self) -> tuple[int, ...]:
+        """The layers that keep keys and values."""
+        return tuple(index for index, _ in self._attending())
+
+    def _attending(self) -> list[tuple[int, ContiguousLayer]]:
+        """The layers that keep keys and values, with their indices."""
+        return [
+            (i, layer) for i, layer in enumerate(self.layers) if isinstance(layer, ContiguousLayer) and layer.reserved
+        ]
 
     def stack_of(self, layer: int) -> Stack:
         """The stack that a layer stands in."""
@@ -173,22 +226,27 @@ class ContiguousCache(Cache):
         for stack, shared in zip(self._stacks, self._shared, strict=True):
             for pieces, parts in zip((stack.keys, stack.values), shared, strict=True):
                 _copy(parts, pieces.own)
-        for layer in self.layers:
+        for _, layer in self._attending():
             layer.resume(length)
 
     def rest(self) -> None:
         """Nothing will be added: give up the copy of what is shared and keep the own positions alone."""
-        if not self._shared or any(layer.grown for layer in self.layers):
+        if not self._shared or any(layer.grown for _, layer in self._attending()):
             return
         length, self._bytes = self.get_seq_length(), self.layer_bytes()
         self._stacks = tuple(_rested(*each, length) for each in zip(self._stacks, self._shared, strict=True))
         self._shared = ()
-        for layer in self.layers:
+        for _, layer in self._attending():
             layer.release()
 
     def layer_bytes(self) -> tuple[tuple[int, int], ...]:
         """(key bytes, value bytes) of each layer: the tensors' own nbytes."""
-        return self._bytes or tuple((layer.keys.nbytes, layer.values.nbytes) for layer in self.layers)
+        if self._bytes is not None:
+            return self._bytes
+        kept = dict(self._attending())
+        return tuple(
+            (kept[i].keys.nbytes, kept[i].values.nbytes) if i in kept else (0, 0) for i in range(len(self.layers))
+        )
 
     def own(self) -> tuple[Tensor, ...]:
         """The tensors that nobody else made."""
@@ -202,8 +260,19 @@ class ContiguousCache(Cache):
     def measure(self) -> CacheSize:
         """The cache as it is now."""
         at_rest = self._bytes is not None
-        reserved = sum(each.nbytes for each in self.own()) if at_rest else sum(each.reserved for each in self.layers)
-        return CacheSize(self.get_seq_length(), self.layer_bytes(), reserved)
+        layers = (layer.reserved for _, layer in self._attending())
+        reserved = sum(each.nbytes for each in self.own()) if at_rest else sum(layers)
+        return CacheSize(self.get_seq_length(), self.layer_bytes(), reserved, self.state_bytes())
+
+    def state_bytes(self) -> int:
+        """Bytes of the states of layers that are not attention; they do not grow with the text."""
+        return sum(
+            state.nbytes
+            for layer in self._stateful
+            for states in (layer.conv_states, layer.recurrent_states)
+            for state in states.values()
+            if state is not None
+        )
 
     def keys_at(self, layer: int, end: int) -> Tensor:
         """Rotated keys (K, end, D) of one layer; a view, but of a branch that has ended."""
@@ -231,10 +300,22 @@ def _rested(stack: Stack, shared: tuple[tuple[Tensor, ...], tuple[Tensor, ...]],
     return Stack(stack.first, keys, values)
 
 
+def _layer(capacity: int, pair: Sequence[Tensor], other: Any) -> Any:
+    """One layer of a cache: its buffers where they are known, its state where it has one."""
+    if other is None:
+        return ContiguousLayer(capacity, *pair)
+    if isinstance(other, CacheLayerMixin):
+        return HybridLayer(_number_of_states(other), capacity, *pair)
+    return other
+
+
 def _stacked(capacity: int, shapes: Sequence[KVShape]) -> Iterator[Stack]:
     first = 0
     for shape, group in groupby(shapes):
         count = len(list(group))
+        if not shape.heads:
+            first += count
+            continue
         like = torch.empty(0, dtype=shape.dtype, device=shape.device)
         keys = like.new_empty(count, shape.heads, capacity, shape.key_dim)
         values = like.new_empty(count, shape.heads, capacity, shape.value_dim)

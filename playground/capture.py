@@ -140,12 +140,13 @@ class Recorder:
 
     Attributes:
         rows: positions recorded in full.
-        layers: the records by the layers' own index.
+        layers: the records by the layers' own index; `order` gives it where several layers share one module.
         maps: (H, capacity, capacity) patterns by layer, only for models whose queries cannot be had.
     """
 
-    def __init__(self, capacity: int, keep_keys: bool = False) -> None:
-        self.capacity, self.keep_keys = capacity, keep_keys
+    def __init__(self, capacity: int, keep_keys: bool = False, order: tuple[int, ...] = ()) -> None:
+        self.capacity, self.keep_keys, self._order = capacity, keep_keys, order
+        self._calls = 0
         self.rows = 0
         self.layers: dict[int, LayerRecord] = {}
         self.maps: dict[int, Tensor] = {}
@@ -158,7 +159,7 @@ class Recorder:
         Queries stay where they are and are read from there; what takes little (what a query sees) and what must lie in
         one block (keys beside a cache of latents, whole maps) is copied.
         """
-        made = Recorder(capacity, self.keep_keys)
+        made = Recorder(capacity, self.keep_keys, self._order)
         made.rows = rows
         sights = {each.sight: each.sight.continued(rows, capacity) for each in self.layers.values() if each.sight}
         for layer, record in self.layers.items():
@@ -189,7 +190,15 @@ class Recorder:
             new = torch.cat([record.query for record in records])  # (n, H, count, D)
             pieces.own.narrow(2, self.rows - pieces.start, count).copy_(new)
         self.rows += count
+        self._calls = 0
         self._sights.clear()
+
+    def layer_of(self, module: nn.Module) -> int:
+        """The index of the layer that attends now."""
+        if not self._order:
+            return module.layer_idx  # type: ignore[return-value]
+        self._calls += 1
+        return self._order[self._calls - 1]
 
     def _allocate(self) -> None:
         """One stack (n, H, capacity, D) for each n consecutive layers whose queries are of one shape."""
@@ -270,7 +279,7 @@ def attend(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     recorder = _active.get()
     if recorder is not None:
-        layer: int = module.layer_idx  # type: ignore[assignment]
+        layer = recorder.layer_of(module)
         record = recorder.layers.get(layer)
         if record is None:
             made = LayerScores(float(scale), softcap)

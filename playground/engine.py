@@ -51,15 +51,16 @@ class Generation:
     def __init__(
         self, loaded: Loaded, prompt: str, decoding: Decoding, chunk: int = PREFILL_CHUNK, past: Past | None = None
     ) -> None:
-        self.loaded, self.decoding, self.chunk = loaded, decoding, chunk
+        self.loaded, self.decoding = loaded, decoding
         decoding.check_vocabulary(loaded.card.vocab_size)
         past = Past() if past is None else past
         self.origin = past.origin
         self.token_ids = list(past.token_ids) or encode(loaded, prompt)
         self.anatomy = prepare(loaded.model)
-        self.device = loaded.model.device
+        self.device = loaded.device
         self.id = secrets.token_urlsafe(16)
         self.prompt_length = past.prompt_length or len(self.token_ids)
+        self.chunk = chunk if self.anatomy.resumes else self.prompt_length
         self.capacity = _capacity(loaded, len(self.token_ids) + len(past.forced), decoding.max_new_tokens)
         self.state, self.reason = "pending", ""
         self.steps: list[Step] = list(past.steps)
@@ -105,8 +106,8 @@ class Generation:
     @property
     def nbytes(self) -> int:
         """Bytes that this run holds alone: queries, cache (as allocated) and logits."""
-        own = (*self.recorder.own(), *self.step_logits.tensors(self.borrowed_logits))
-        return sum(each.nbytes for each in own) + self.cache.measure().reserved
+        own, size = (*self.recorder.own(), *self.step_logits.tensors(self.borrowed_logits)), self.cache.measure()
+        return sum(each.nbytes for each in own) + size.reserved + size.states
 
     def end(self, state: str, reason: str) -> None:
         """Finish as done, stopped or error, with one sentence why. The first ending counts."""

@@ -3,9 +3,10 @@
 Common to all: `v` (schema version), `run` (id), `seq` (0, 1, 2, ... in a run; a gap means a message was lost and can be
 asked for again), `kind`. Arrays are base64 of little-endian float32 ("f32"), uint32 ("u32") or uint8 ("u8").
 
-begin    seq 0. `model`: name, architecture, parameters, heads / kv_heads / head_dims (one number a layer), scalings
-         (factor on q kT, one a layer), vocab_size, dtype, device, context_length, position_scheme. `heads`: the best of
-         each kind [{kind, layer, head, score}], where the checkpoint has measured scores. `rope`: null, or
+begin    seq 0. `model`: name, architecture, parameters, vocab_size, dtype, device, context_length, position_scheme;
+         heads / kv_heads / head_dims / value_dims (one number a layer, 0 where it has no attention or caches nothing),
+         kinds (what a layer has instead of attention, else empty), scalings (factor on q kT, one a layer). `heads`: the
+         best of each kind [{kind, layer, head, score}], where the checkpoint has measured scores. `rope`: null, or
          `layers` (index of a table or -1, one a layer) and `tables` of `pairs` [[i, j], ...], `inv_freq` (radians per
          position), `scaling`, `theta`; `rope_reason`: one sentence why null. `cache`: kind, dtype, element_bytes,
          capacity (positions reserved). `decoding`: the settings; `stages` [{name, setting}] that they mean for each
@@ -30,7 +31,8 @@ steps    What came since the last message: `steps` from index `first`; the rows 
          Focus: layer, head, first, count, pattern f32 [first + count]: the newest row; earlier u8: the rows before it,
          one after another (row r has r + 1 values), 255 * sqrt(p); q and k f32 [count, D] after rotation (empty where
          queries cannot be had).
-         Cache: `k` and `v` bytes (one number when all layers agree, else a list), positions, reserved (bytes).
+         Cache: `k` and `v` bytes (one number when all layers agree, else a list), positions, reserved (bytes), states
+         (bytes of layers that are not attention).
          Clock: first_token and decode in seconds, steps.
 end      `state` (done, stopped, error), `reason`, `clock`; `tiles` as above, where some waited.
 
@@ -198,6 +200,8 @@ def _model(run: Run) -> Json:
         "heads": anatomy.heads,
         "kv_heads": anatomy.kv_heads,
         "head_dims": anatomy.head_dims,
+        "value_dims": anatomy.value_dims,
+        "kinds": anatomy.kinds,
         "scalings": anatomy.scalings,
     }
 
@@ -222,7 +226,7 @@ def _table(run: Run, rotary: Rotary, layer: int, kind: tuple[Any, ...]) -> Json:
 
 
 def _cache_kind(run: Run) -> Json:
-    dtype = run.anatomy.cached[0].dtype
+    dtype = run.anatomy.cached[run.anatomy.attending[0]].dtype
     name = str(dtype).removeprefix("torch.")
     return {"kind": "contiguous", "dtype": name, "element_bytes": dtype.itemsize, "capacity": run.capacity}
 
@@ -230,7 +234,13 @@ def _cache_kind(run: Run) -> Json:
 def _cache(run: Run, step: int) -> Json:
     size = run.steps[step].cache
     ks, vs = zip(*size.layers, strict=True)
-    return {"k": _short(ks), "v": _short(vs), "positions": size.positions, "reserved": size.reserved}
+    return {
+        "k": _short(ks),
+        "v": _short(vs),
+        "positions": size.positions,
+        "reserved": size.reserved,
+        "states": size.states,
+    }
 
 
 def _short(values: Sequence[int]) -> int | list[int]:
@@ -285,8 +295,11 @@ def _vectors(run: Run, layer: int, head: int, start: int, end: int) -> Json:
 
 def _norms(run: Run, start: int, end: int) -> NDArray[np.float32]:
     """Root mean square of the new keys and values over heads and dimensions: (layers, 2, n)."""
-    stacks = [(stack.keys.rows(start, end), stack.values.rows(start, end)) for stack in run.cache.stacks]
-    return np.concatenate([np.stack([_rms(each) for each in pair], 1) for pair in stacks])
+    norms = np.zeros((len(run.anatomy.heads), 2, end - start), dtype=np.float32)  # layers that cache nothing stay 0
+    for stack in run.cache.stacks:
+        of = slice(stack.first, stack.first + len(stack.keys.own))
+        norms[of, 0], norms[of, 1] = _rms(stack.keys.rows(start, end)), _rms(stack.values.rows(start, end))
+    return norms
 
 
 def _rms(vectors: Tensor) -> NDArray[np.float32]:

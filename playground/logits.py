@@ -72,13 +72,14 @@ class OutputLayer:
 
 
 @torch.inference_mode()
-def output_layer(model: PreTrainedModel) -> OutputLayer:
+def output_layer(model: PreTrainedModel, device: torch.device | None = None) -> OutputLayer:
     """Find out, by passes over one token, whether the model's output layer alone makes its logits.
 
-    Another pass gives the layer a vector so long that a cap on the logits, which hardly touches small ones, shows.
+    Token ids go to `device`, that of the model unless it has several. Another pass gives the layer a vector so long
+    that a cap on the logits, which hardly touches small ones, shows.
     """
     module = model.get_output_embeddings()
-    ids = torch.ones(1, 1, dtype=torch.long, device=model.device)
+    ids = torch.ones(1, 1, dtype=torch.long, device=device or model.device)
     for factor in (1.0, LONG):
         heard: list[Tensor] = []
         with _hearing(module, heard, factor):

@@ -380,12 +380,14 @@ class CacheSize:
     Attributes:
         positions: how many positions are stored.
         layers: (key bytes, value bytes) of each layer.
-        reserved: bytes allocated in all, used or not.
+        reserved: bytes allocated for keys and values in all, used or not.
+        states: bytes of the states of layers that are not attention; they do not grow.
     """
 
     positions: int
     layers: tuple[tuple[int, int], ...]
     reserved: int
+    states: int = 0
 
     @property
     def total(self) -> int:

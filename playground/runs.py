@@ -124,6 +124,11 @@ class Run(Generation):
             raise ValueError("Nothing is computed yet: iterate over the run or call finish() first.")
         if not 0 <= layer < len(heads):
             raise ValueError(f"Layer {layer} does not exist: the model has layers 0 to {len(heads) - 1}.")
+        if not heads[layer]:
+            raise ValueError(
+                f"Layer {layer} has no attention ({self.anatomy.kinds[layer]}): "
+                f"layers {', '.join(map(str, self.anatomy.attending))} have."
+            )
         if head is not None and not 0 <= head < heads[layer]:
             raise ValueError(f"Head {head} does not exist: layer {layer} has heads 0 to {heads[layer] - 1}.")
 

@@ -25,7 +25,7 @@ WORD_START = "\u2581"
 
 
 def encode(loaded: Loaded, prompt: str) -> list[int]:
-    """Token ids of a prompt, special tokens as the tokenizer adds them.
+    """Token ids of a prompt, special tokens as the tokenizer adds them; one that begins with its start is not doubled.
 
     Raises:
         ValueError: one sentence, when the prompt is no text, empty, not valid Unicode, or longer than the context.
@@ -35,7 +35,9 @@ def encode(loaded: Loaded, prompt: str) -> list[int]:
     if not prompt.strip("\x00"):
         raise ValueError("The prompt is empty: type a few words for the model to continue.")
     _refuse_lone_surrogates(prompt)
-    ids = loaded.tokenizer(prompt, verbose=False)["input_ids"]
+    start = loaded.tokenizer.bos_token
+    written = bool(start) and prompt.startswith(start)
+    ids = loaded.tokenizer(prompt, add_special_tokens=not written, verbose=False)["input_ids"]
     if not ids:
         raise ValueError("The tokenizer makes no tokens of this prompt: type a few words.")
     check_length(loaded, len(ids))

@@ -88,7 +88,7 @@ def refusal(folder: Path) -> str:
         ({"text_config": {"vocab_size": 10**9}}, "impossible vocab_size"),
         ({"note": "x" * (2 * MIB)}, "has 2.0 MiB, more than the 1 MiB that are read"),
         ({"model_type": "gpt_neo", "attention_types": [[["global"], 10**9]]}, "impossible attention_types"),
-        ({"model_type": "never-heard-of", "auto_map": {"AutoConfig": "own.Config"}}, "needs code of its own, which is not run"),
+        ({"model_type": "never-heard-of", "auto_map": {"AutoConfig": "own.Config"}}, "needs code of its own"),
         ({"quantization_config": {"quant_method": "gptq"}}, "stored quantised (gptq)"),
     ],
 )  # fmt: skip
