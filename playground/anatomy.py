@@ -37,16 +37,18 @@ class Rotary:
     """How a model rotates: its own functions, see `playground.rope`.
 
     Attributes:
-        apply: the family's `apply_rotary_pos_emb(q, k, cos, sin)`.
+        apply: the family's `apply_rotary_pos_emb(q, k, cos, sin)`, or a variant of it.
         table: its module `rotary_emb(x, position_ids, *extra) -> (cos, sin)`.
         layers: of each layer that rotates, the extra arguments with which the table was asked (a layer type).
-        dim: how many leading dimensions of a head are handed to it; not all of them need turn.
+        dim: how many dimensions of a head are handed to it; not all of them need turn.
+        start: where they stand in a head of queries and keys.
     """
 
     apply: Callable[..., Any]
     table: nn.Module
     layers: dict[int, tuple[Any, ...]]
     dim: int
+    start: int = 0
 
 
 @dataclass(frozen=True)
@@ -176,11 +178,17 @@ def _look(
 ) -> tuple[Recorder, ContiguousCache, _Rotation, Tensor]:
     """What two tokens leave behind."""
     recorder, cache = Recorder(capacity=2, order=order), ContiguousCache(2, others=others)
-    ids = torch.zeros(1, 2, dtype=torch.long, device=input_device(model))
+    ids = _some_ids(model, 2)
     with recording(recorder) if routed else WatchPatterns(recorder), _watching_rotation(model, recorder) as rotation:
         output = model(input_ids=ids, past_key_values=cache, use_cache=True)
     recorder.close_pass(ids.shape[1])
     return recorder, cache, rotation, output.logits
+
+
+def _some_ids(model: PreTrainedModel, count: int) -> Tensor:
+    """Ids (1, count) that are hardly those of padding, whose embedding may be nothing but zeros."""
+    size = model.config.get_text_config(decoder=True).vocab_size
+    return torch.arange(1, count + 1, device=input_device(model))[None] % size
 
 
 def input_device(model: PreTrainedModel) -> torch.device:
@@ -207,7 +215,7 @@ def _layer_types(config: Any) -> tuple[str, ...]:
 
 def _resumes(model: PreTrainedModel, config: Any) -> bool:
     """Whether four tokens in two pieces give what they give at once; some layers with a state start afresh instead."""
-    ids = torch.arange(4, device=input_device(model))[None]
+    ids = _some_ids(model, 4)
     at_once, in_pieces = (ContiguousCache(4, others=unlike_attention(config)) for _ in range(2))
     whole = model(input_ids=ids, past_key_values=at_once, use_cache=True).logits[0, -1].float()
     model(input_ids=ids[:, :2], past_key_values=in_pieces, use_cache=True)
@@ -246,7 +254,7 @@ def _read_off(
         routed=bool(recorder.layers),
         keep_keys=latent,
         order=order,
-        rotary=rotation.found(model, sorted(recorder.layers or recorder.maps)),
+        rotary=rotation.found(model, recorder),
         rotates=_rotates(model),
     )
 
@@ -277,7 +285,7 @@ def _cached(cache: ContiguousCache, layer: int, logits: Tensor) -> KVShape:
 def _rotates(model: PreTrainedModel) -> bool:
     """Whether anything in the model or its configuration speaks of a rotation."""
     by_module = any("rotary" in name.rsplit(".", 1)[-1] for name, _ in model.named_modules())
-    return by_module or getattr(model.config, "rotary_dim", None) is not None
+    return by_module or model.config.to_dict().get("rotary_dim") is not None
 
 
 class _Rotation:
@@ -288,6 +296,7 @@ class _Rotation:
         self.asked: dict[int, tuple[Any, ...]] = {}
         self.layers: dict[int, tuple[Any, ...]] = {}
         self.dim = 0
+        self._turned: Tensor | None = None
         self._made: list[Tensor] = []  # kept alive, so that no id is used twice
 
     def note_table(self, args: tuple[Any, ...], kwargs: dict[str, Any], cos: Tensor) -> None:
@@ -301,12 +310,29 @@ class _Rotation:
         known = self.asked.get(id(cos)) or next(iter(self.asked.values()), ())
         self.layers[rank], self.apply, self.dim = known, apply, q.shape[-1]
 
-    def found(self, model: PreTrainedModel, attending: list[int]) -> Rotary | None:
-        """The rotation, if both its function and its table were seen; `attending`: the layers with attention."""
-        table = _table(model)
+    def note_turned(self, q: Tensor) -> None:
+        """What became of the first layer's queries (1, H, T, dim)."""
+        self._turned = q if self._turned is None else self._turned
+
+    def found(self, model: PreTrainedModel, recorder: Recorder) -> Rotary | None:
+        """The rotation, if its function, its table, and its place in a head were seen."""
+        table, attending = _table(model), sorted(recorder.layers or recorder.maps)
         if table is None or self.apply is None or not self.asked:
             return None
-        return Rotary(self.apply, table, {attending[rank]: asked for rank, asked in self.layers.items()}, self.dim)
+        layers = {attending[rank]: asked for rank, asked in self.layers.items()}
+        start = self._start(recorder, min(layers))
+        return None if start is None else Rotary(self.apply, table, layers, self.dim, start)
+
+    def _start(self, recorder: Recorder, layer: int) -> int | None:
+        """Where the turned dimensions stand in the queries: at the beginning, or at the end (DeepSeek)."""
+        if layer not in recorder.layers or self._turned is None:
+            return 0
+        queries = recorder.layers[layer].queries(0, recorder.rows)  # (H, T, D)
+        if self._turned.shape[1:3] != queries.shape[:2]:
+            return 0  # turned in another layout, all of it
+        ends = (0, queries.shape[-1] - self.dim)
+        places = {place: queries[..., place : place + self.dim] for place in ends}
+        return next((at for at, each in places.items() if torch.equal(each, self._turned[0])), 0)
 
 
 def _table(model: PreTrainedModel) -> nn.Module | None:
@@ -320,25 +346,31 @@ def _watching_rotation(model: PreTrainedModel, recorder: Recorder) -> Iterator[_
     """Note the calls to the model's table and to its family's rotation during one forward pass."""
     notes, table = _Rotation(), _table(model)
     family = sys.modules[type(model.base_model).__module__]
-    original = getattr(family, "apply_rotary_pos_emb", None)
-    if (
-        table is None
-        or original is None
-        or list(inspect.signature(original).parameters)[:4] != ["q", "k", "cos", "sin"]
-    ):
+    originals = {name: each for name, each in vars(family).items() if name.startswith("apply_rotary") and _turns(each)}
+    if table is None or not originals:
         yield notes
         return
 
-    def noting(q: Tensor, k: Tensor, cos: Tensor, *args: Any, **kwargs: Any) -> Any:
-        notes.note_layer(max(len(recorder.layers), len(recorder.maps)), q, cos, original)
-        return original(q, k, cos, *args, **kwargs)
+    def noting(original: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(q: Tensor, k: Tensor, cos: Tensor, *args: Any, **kwargs: Any) -> Any:
+            notes.note_layer(max(len(recorder.layers), len(recorder.maps)), q, cos, original)
+            turned = original(q, k, cos, *args, **kwargs)
+            notes.note_turned(turned[0])
+            return turned
+
+        return noted
 
     hook = table.register_forward_hook(
         lambda _, args, kwargs, made: notes.note_table(args, kwargs, made[0]), with_kwargs=True
     )
-    family.apply_rotary_pos_emb = noting  # type: ignore[attr-defined]
+    vars(family).update({name: noting(each) for name, each in originals.items()})
     try:
         yield notes
     finally:
-        family.apply_rotary_pos_emb = original  # type: ignore[attr-defined]
+        vars(family).update(originals)
         hook.remove()
+
+
+def _turns(function: Any) -> bool:
+    """Whether this is a family's rotation of q and k by cosines and sines."""
+    return inspect.isfunction(function) and list(inspect.signature(function).parameters)[:4] == ["q", "k", "cos", "sin"]

@@ -5,8 +5,9 @@ asked for again), `kind`. Arrays are base64 of little-endian float32 ("f32"), ui
 
 begin    seq 0. `model`: name, architecture, parameters, vocab_size, dtype, device, context_length, position_scheme;
          heads / kv_heads / head_dims / value_dims (one number a layer, 0 where it has no attention or caches nothing),
-         kinds (what a layer has instead of attention, else empty), scalings (factor on q kT, one a layer). `heads`: the
-         best of each kind [{kind, layer, head, score}], where the checkpoint has measured scores. `rope`: null, or
+         query_dims (of q and k in the scores, 0 where they cannot be had), kinds (what a layer has instead of
+         attention, else empty), scalings (factor on q kT, one a layer). `heads`: the best of each kind [{kind, layer,
+         head, score}], where the checkpoint has measured scores. `rope`: null, or
          `layers` (index of a table or -1, one a layer) and `tables` of `pairs` [[i, j], ...], `inv_freq` (radians per
          position), `scaling`, `theta`; `rope_reason`: one sentence why null. `cache`: kind, dtype, element_bytes,
          capacity (positions reserved). `decoding`: the settings; `stages` [{name, setting}] that they mean for each
@@ -161,6 +162,8 @@ def delta(run: Run, cursor: Cursor, focus: Focus, mosaic: int | None = None) -> 
     first, last = cursor.steps, len(run.steps)
     if first == last:
         return None
+    if not run.anatomy.heads[focus.layer]:
+        focus = Focus(run.anatomy.attending[0])  # nobody has chosen yet
     start, end = cursor.rows, run.prompt_length + last - 1  # the rows that these steps were drawn from
     cursor.steps, cursor.rows = last, end
     steps = _steps(run, first, last)
@@ -201,6 +204,7 @@ def _model(run: Run) -> Json:
         "kv_heads": anatomy.kv_heads,
         "head_dims": anatomy.head_dims,
         "value_dims": anatomy.value_dims,
+        "query_dims": anatomy.query_dims,
         "kinds": anatomy.kinds,
         "scalings": anatomy.scalings,
     }

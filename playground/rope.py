@@ -64,7 +64,7 @@ def pairs(rotary: Rotary, layer: int) -> Pairs:
 
 @torch.inference_mode()
 def _find_pairs(rotary: Rotary, kind: tuple[Any, ...]) -> Pairs:
-    """The pairs of a kind of layer, from the rotation matrix of position 1."""
+    """The pairs of a kind of layer, from the rotation matrix of position 1; dimensions count from a head's first."""
     unit = torch.eye(rotary.dim)[:, None]  # (dim, 1 position, dim): row b becomes what unit vector b becomes
     matrix = _turn(rotary, kind, unit, torch.tensor([1]))[:, 0]
     off = matrix - torch.diag(matrix.diagonal())
@@ -73,7 +73,10 @@ def _find_pairs(rotary: Rotary, kind: tuple[Any, ...]) -> Pairs:
     second = partner[first]
     cos, sin = matrix[first, first], matrix[first, second]
     angle = torch.atan2(sin.double(), cos.double())
-    return Pairs(first, second, _exact_frequencies(rotary, kind, angle), float(torch.hypot(cos, sin).mean()))
+    place = rotary.start
+    return Pairs(
+        first + place, second + place, _exact_frequencies(rotary, kind, angle), float(torch.hypot(cos, sin).mean())
+    )
 
 
 def _exact_frequencies(rotary: Rotary, kind: tuple[Any, ...], angle: Tensor) -> Tensor:
@@ -86,7 +89,20 @@ def _exact_frequencies(rotary: Rotary, kind: tuple[Any, ...], angle: Tensor) -> 
 
 
 def _turn(rotary: Rotary, kind: tuple[Any, ...], vectors: Tensor, positions: Tensor) -> Tensor:
-    """Vectors (n, T, rotary dim) rotated as at `positions` (T,) by the family's functions, float32 on the CPU."""
+    """Vectors (n, T, rotary dim) rotated as at `positions` (T,) by the family's functions, float32 on the CPU.
+
+    Some functions also reorder the dimensions, as position 0 shows, where nothing turns (DeepSeek). Vectors are meant
+    in the order that comes out: that is the one of the queries and keys that attention sees.
+    """
+    at_rest = _apply(rotary, kind, torch.eye(rotary.dim)[:, None], torch.tensor([0]))[:, 0]
+    order = at_rest.abs().argmax(0)  # the input dimension that each output dimension is made of
+    fed = torch.empty_like(vectors)
+    fed[..., order] = vectors
+    return _apply(rotary, kind, fed, positions)
+
+
+def _apply(rotary: Rotary, kind: tuple[Any, ...], vectors: Tensor, positions: Tensor) -> Tensor:
+    """Vectors (n, T, rotary dim) through the family's functions as at `positions` (T,), float32 on the CPU."""
     where = next(rotary.table.buffers()).device
     inputs = vectors.to(where)[None]  # (1, n, T, dim)
     cos, sin = rotary.table(inputs, positions.to(where)[None], *kind)
@@ -123,10 +139,11 @@ def changes_with_length(table: nn.Module) -> bool:
 @torch.inference_mode()
 def _cos_sin(rotary: Rotary, layer: int, start: int, end: int) -> tuple[Tensor, Tensor]:
     of = pairs(rotary, layer)
+    first, second = of.first - rotary.start, of.second - rotary.start
     unit = torch.zeros(1, end - start, rotary.dim)
-    unit[..., of.first] = 1.0
+    unit[..., first] = 1.0
     turned = _turn(rotary, rotary.layers[layer], unit, torch.arange(start, end))[0]  # (n, rotary dim)
-    return turned[:, of.first], turned[:, of.second]
+    return turned[:, first], turned[:, second]
 
 
 def unrotate(rotated: Tensor, of: Pairs, cos: Tensor, sin: Tensor) -> Tensor:

@@ -86,6 +86,8 @@ def chosen_head(entry: Entry, request: Mapping[str, Any]) -> tuple[int, int]:
     """(layer, head) of a request, both counted from 0."""
     heads = entry.run.anatomy.heads
     layer = whole(request, "layer", len(heads))
+    if not heads[layer]:
+        raise RefusedError(f"Layer {layer} has no attention ({entry.run.anatomy.kinds[layer]}): choose another.")
     return layer, whole(request, "head", heads[layer])
 
 
@@ -181,9 +183,9 @@ def rotation(run: Any, layer: int, head: int, query: int, key: int) -> RopeData:
             rope.reason_without(run) or "This layer does not rotate its queries and keys: choose another."
         )
     pairs = rope.pairs(rotary, layer)
-    kv_head = head * run.anatomy.kv_heads[layer] // run.anatomy.heads[layer]
     q = [run.queries(layer, rotated)[head, query] for rotated in (False, True)]
-    k = [run.keys(layer, rotated)[kv_head, key] for rotated in (False, True)]
+    keys = [run.keys(layer, rotated) for rotated in (False, True)]  # (K, T, D) as attended, not as cached
+    k = [each[head * each.shape[0] // run.anatomy.heads[layer], key] for each in keys]
     return RopeData(
         layer=layer,
         head=head,

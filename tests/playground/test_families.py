@@ -220,3 +220,40 @@ def test_a_model_that_cannot_be_shown_is_refused_in_one_sentence(family: str, ti
     with pytest.raises(ValueError, match=words) as caught:
         generate(dataclasses.replace(tiny, model=model), PROMPT)
     assert "\n" not in str(caught.value)
+
+
+ROTATED = ("Llama", "Qwen3", "GPTNeoX", "Phi3", "Phi", "Gemma3Text", "DeepseekV3", "Cohere2", "GptOss", "Mixtral")
+
+
+@pytest.mark.parametrize("family", ROTATED)
+def test_vectors_before_and_after_rotation_are_those_of_the_familys_own_function(
+    family: str, ran: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What goes into the family's rotation, and what comes out, at every layer of one pass over the whole text."""
+    import sys
+
+    run, model, seen = ran(family), _built(family), []
+    module = sys.modules[type(model.base_model).__module__]
+    for name, function in list(vars(module).items()):
+        if name.startswith("apply_rotary") and callable(function):
+            original = function
+
+            def noting(q: Any, k: Any, *args: Any, original: Any = original, **kwargs: Any) -> Any:
+                turned = original(q, k, *args, **kwargs)
+                seen.append((q, k, *turned))
+                return turned
+
+            monkeypatch.setattr(module, name, noting)
+    with torch.no_grad():
+        model(torch.tensor([run.token_ids[:-1]]), use_cache=False)
+    rotary = run.anatomy.rotary
+    assert rotary is not None
+    assert len(seen) == len(rotary.layers)
+    place = slice(rotary.start, rotary.start + rotary.dim)
+    for layer, (q, k, q_turned, k_turned) in zip(sorted(rotary.layers), seen, strict=True):
+        if family == "DeepseekV3":  # its function also brings interleaved pairs into two halves
+            q, k = (torch.cat((each[..., ::2], each[..., 1::2]), -1) for each in (q, k))
+        for rotated, queries, keys in ((False, q, k), (True, q_turned, k_turned)):
+            np.testing.assert_allclose(run.queries(layer, rotated)[..., place], queries[0].numpy(), atol=2e-5)
+            found = run.keys(layer, rotated)[..., place]
+            np.testing.assert_allclose(found, np.broadcast_to(keys[0].numpy(), found.shape), atol=2e-5)

@@ -138,7 +138,7 @@ export class AttentionPanel {
     const { store, begin } = view;
     if (!begin) return this.panel.blank();
     this.menu.fill(begin.run, begin.heads, view.layer, view.head);
-    this.layer.fill(begin.model.heads.length, view.layer);
+    this.layer.fill(begin.model.heads.length, view.layer, begin.model.kinds);
     this.head.fill(begin.model.heads[view.layer], view.head);
     if (!store.rows) return this.panel.say(`Reading the prompt: ${store.prefill.done} of ${store.prefill.of} tokens.`);
     this.panel.reveal();
@@ -174,7 +174,7 @@ export class AttentionPanel {
     const places = [mosaic.cell, ...heads, map.x, map.size, map.extent, store.tiles?.bin];
     const whole = { x: 0, y: 0, width: surface.width, height: surface.height };
     this.sheets.frame.draw(pen, whole, [...facts, ...places], (own) => {
-      drawMosaicFrame(own, mosaic, heads, palette, view);
+      drawMosaicFrame(own, mosaic, /** @type {import('./types.js').Begin} */ (view.begin).model, palette, view);
       this.caption(own, mosaic, surface.height);
       drawMapFrame(own, map, view, palette);
     });

@@ -1,24 +1,47 @@
 // @ts-check
 /** Bytes of the KV cache: the formula from the model's shape, and what was measured. */
 
+/** Numbers that one layer keeps of a position, as keys and as values. @param {import('./types.js').ModelFacts} model @param {number} layer */
+export function keptNumbers(model, layer) {
+  return {
+    k: model.kv_heads[layer] * model.head_dims[layer],
+    v: model.kv_heads[layer] * model.value_dims[layer],
+  };
+}
+
+/** Bytes of one position's keys and values over all layers, by the formula. @param {import('./types.js').Begin} begin */
+function positionBytes(begin) {
+  const { model, cache } = begin;
+  const numbers = model.heads.reduce((sum, _, layer) => {
+    const { k, v } = keptNumbers(model, layer);
+    return sum + k + v;
+  }, 0);
+  return numbers * cache.element_bytes;
+}
+
 /** Bytes of keys and values of `positions` tokens, by the formula. @param {import('./types.js').Begin} begin @param {number} positions */
 export function formulaBytes(begin, positions) {
-  const { kv_heads: heads, head_dims: dims } = begin.model;
-  const numbers = heads.reduce((sum, count, layer) => sum + count * dims[layer], 0);
-  return 2 * numbers * positions * begin.cache.element_bytes;
+  return positionBytes(begin) * positions;
 }
 
 /** @param {number[]} values */
 const same = (values) => values.every((x) => x === values[0]);
 
-/** The formula with its numbers filled in. @param {import('./types.js').Begin} begin @param {number} positions */
+/** The formula with its numbers filled in; layers that keep nothing are left out. @param {import('./types.js').Begin} begin @param {number} positions */
 export function formulaText(begin, positions) {
-  const { kv_heads: heads, head_dims: dims } = begin.model;
-  const regular = same(heads) && same(dims);
-  const layers = regular
-    ? `${heads.length} layers × ${heads[0]} KV heads × ${dims[0]} head size`
-    : `${heads.reduce((sum, count, layer) => sum + count * dims[layer], 0)} numbers in ${heads.length} layers`;
-  return `2 (K, V) × ${layers} × ${positions} positions × ${begin.cache.element_bytes} B`;
+  const { model, cache } = begin;
+  const keeping = model.kv_heads.flatMap((heads, layer) => (heads ? [layer] : []));
+  const [heads, keys, values] = [model.kv_heads, model.head_dims, model.value_dims].map((all) =>
+    keeping.map((layer) => all[layer]),
+  );
+  const rest = `${positions} positions × ${cache.element_bytes} B`;
+  if (!same(heads) || !same(keys) || !same(values)) {
+    const numbers = positionBytes(begin) / cache.element_bytes;
+    return `${numbers} numbers in ${keeping.length} layers × ${rest}`;
+  }
+  const layers = `${keeping.length} layers × ${heads[0]} KV heads`;
+  if (keys[0] !== values[0]) return `${layers} × (${keys[0]} K + ${values[0]} V) × ${rest}`;
+  return `2 (K, V) × ${layers} × ${keys[0]} head size × ${rest}`;
 }
 
 /** @param {number[]} values */

@@ -95,7 +95,8 @@ export class HeadBook {
   /** @param {number} layer @param {number} head @returns {Head} */
   open(layer, head) {
     const key = `${layer}.${head}`;
-    const size = this.store.begin ? this.store.begin.model.head_dims[layer] : 1;
+    const model = this.store.begin?.model;
+    const size = model?.query_dims[layer] || model?.head_dims[layer] || 1; // keys as attended, not as cached
     const found = this.heads.get(key) || new Head(layer, head, size);
     this.heads.delete(key);
     this.heads.set(key, found);

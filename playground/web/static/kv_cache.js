@@ -1,7 +1,7 @@
 // @ts-check
 /** KV cache: bytes as they grow, what stands in each position, heads kept against heads that ask. */
 import { el, setText } from "./dom.js";
-import { byteEnd, formulaBytes, formulaText, GrowthLine, measuredAt, total } from "./cache_math.js";
+import { byteEnd, formulaBytes, formulaText, GrowthLine, keptNumbers, measuredAt, total } from "./cache_math.js";
 import {
   drawAxes,
   drawGlyph,
@@ -132,20 +132,29 @@ export class CachePanel {
       k,
       v,
       reserved: at.reserved,
+      states: at.states,
       comparison,
     };
     return { ...facts, summary: this.summary(view, begin, facts) };
   }
 
-  /** @param {import('./live.js').View} view @param {import('./types.js').Begin} begin @param {{positions: number, k: number, v: number, reserved: number}} facts */
-  summary(view, begin, { positions, k, v, reserved }) {
+  /** @param {import('./live.js').View} view @param {import('./types.js').Begin} begin @param {{positions: number, k: number, v: number, reserved: number, states: number}} facts */
+  summary(view, begin, { positions, k, v, reserved, states }) {
     const [heads, kept] = [begin.model.heads[view.layer], begin.model.kv_heads[view.layer]];
     const share = kept < heads ? `, ${kept} KV heads serve ${heads} query heads` : `, one KV head per query head`;
     const room = reserved > k + v ? `; ${bytes(reserved)} are reserved` : "";
     return (
       `With ${plural(positions, "position")} the cache holds ${bytes(k + v)}, ${bytes((k + v) / positions)} a token` +
-      ` (${bytes(k)} K and ${bytes(v)} V)${share}${room}.`
+      ` (${bytes(k)} K and ${bytes(v)} V)${share}${room}${this.others(begin, states)}.`
     );
+  }
+
+  /** What layers without keys and values keep instead. @param {import('./types.js').Begin} begin @param {number} states */
+  others({ model }, states) {
+    const without = model.kv_heads.filter((heads) => !heads).length;
+    if (!without && !states) return "";
+    const holders = without ? plural(without, "layer without keys and values", "layers without keys and values") : "States beside attention";
+    return states ? `; ${holders} hold ${bytes(states)} of states, which do not grow` : `; ${holders} hold nothing`;
   }
 
   /** @param {number} width @param {number} height @param {number} layers */
@@ -181,7 +190,7 @@ export class CachePanel {
   backdrop(pen, { begin, store, layer }, boxes, growth) {
     const { surface } = this.panel;
     const { palette } = this.app;
-    const heads = { query: begin?.model.heads[layer] ?? 1, kept: begin?.model.kv_heads[layer] ?? 1 };
+    const heads = { query: begin?.model.heads[layer] || 1, kept: begin?.model.kv_heads[layer] || 1 };
     const highs = WHICH.map((which) => this.pictures[which].high);
     const facts = [palette.version, growth.end, growth.extent, growth.prompt, boxes.k.layers, layer];
     const whole = { x: 0, y: 0, width: surface.width, height: surface.height };
@@ -213,15 +222,19 @@ export class CachePanel {
 
   /** @param {import('./live.js').View} view @param {import('./types.js').Begin} begin @param {{positions: number}} facts @returns {import('./tables.js').Table} */
   table(view, begin, { positions }) {
-    const { heads, kv_heads: kept, head_dims: dims } = begin.model;
+    const { heads, kv_heads: kept, head_dims: keys, value_dims: values } = begin.model;
     const token = view.store.tokens[view.row];
     const rows = heads.map((n, layer) => {
-      const each = kept[layer] * dims[layer] * positions * begin.cache.element_bytes;
+      const numbers = keptNumbers(begin.model, layer);
+      const [k, v] = [numbers.k, numbers.v].map((each) => each * positions * begin.cache.element_bytes);
+      const size = keys[layer] === values[layer] ? keys[layer] : `${keys[layer]} K, ${values[layer]} V`;
       const norms = [view.store.norms?.k.row(view.row)[layer] ?? 0, view.store.norms?.v.row(view.row)[layer] ?? 0];
-      return [layer, n, kept[layer], dims[layer], count(each), count(each), count(2 * each), ...norms.map(exact)];
+      return [layer, n, kept[layer], size, count(k), count(v), count(k + v), ...norms.map(exact)];
     });
-    const all = formulaBytes(begin, positions);
-    rows.push(["all", "", "", "", count(all / 2), count(all / 2), count(all), "", ""]);
+    const sums = heads.map((_, layer) => keptNumbers(begin.model, layer));
+    const unit = positions * begin.cache.element_bytes;
+    const [k, v] = [total(sums.map((each) => each.k)) * unit, total(sums.map((each) => each.v)) * unit];
+    rows.push(["all", "", "", "", count(k), count(v), count(k + v), "", ""]);
     return {
       caption: `KV cache with ${plural(positions, "position")}; norms of position ${view.row} “${visible(token.text)}”`,
       columns: ["Layer", "Query heads", "KV heads", "Head size", "K bytes", "V bytes", "Both", "rms of K", "rms of V"],

@@ -91,10 +91,10 @@ export class Mosaic {
 
 /**
  * Labels, tile borders and the selected tile.
- * @param {CanvasRenderingContext2D} pen @param {MosaicBox} box @param {number[]} heads
+ * @param {CanvasRenderingContext2D} pen @param {MosaicBox} box @param {import('./types.js').ModelFacts} model
  * @param {import('./palette.js').Palette} palette @param {{layer: number, head: number}} selected
  */
-export function drawMosaicFrame(pen, box, heads, palette, selected) {
+export function drawMosaicFrame(pen, box, { heads, kinds }, palette, selected) {
   const side = box.cell - GAP;
   pen.lineWidth = 1;
   pen.strokeStyle = palette.colors.line;
@@ -103,10 +103,31 @@ export function drawMosaicFrame(pen, box, heads, palette, selected) {
       pen.strokeRect(box.x + head * box.cell - 0.5, box.y + layer * box.cell - 0.5, side + 1, side + 1);
     }
   });
+  drawKinds(pen, box, kinds, palette);
   drawLabels(pen, box, palette, selected);
   pen.strokeStyle = palette.colors.accent;
   pen.lineWidth = 2;
   pen.strokeRect(box.x + selected.head * box.cell - 1, box.y + selected.layer * box.cell - 1, side + 2, side + 2);
+}
+
+/** What stands in the place of attention, in the row of such a layer. @param {CanvasRenderingContext2D} pen @param {MosaicBox} box @param {string[]} kinds @param {import('./palette.js').Palette} palette */
+function drawKinds(pen, box, kinds, palette) {
+  const room = box.columns * box.cell - GAP;
+  pen.textAlign = "left";
+  pen.font = palette.font(10);
+  kinds.forEach((kind, layer) => {
+    if (!kind) return;
+    const y = box.y + layer * box.cell;
+    pen.fillStyle = palette.colors.line;
+    pen.fillRect(box.x, y + (box.cell - GAP) / 2, room, 1);
+    if (box.cell < 12) return;
+    let words = kind;
+    while (words.length > 1 && pen.measureText(words).width + 8 > room) words = `${words.slice(0, -2).trimEnd()}…`;
+    pen.fillStyle = palette.colors.panel;
+    pen.fillRect(box.x, y, pen.measureText(words).width + 6, box.cell - GAP);
+    pen.fillStyle = palette.colors.muted;
+    pen.fillText(words, box.x, y + (box.cell - GAP) / 2);
+  });
 }
 
 /** @param {CanvasRenderingContext2D} pen @param {MosaicBox} box @param {import('./palette.js').Palette} palette @param {{layer: number, head: number}} selected */

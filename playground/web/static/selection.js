@@ -39,7 +39,7 @@ export class Selection {
     const last = store.tokens.length - 1;
     if (this.follow || this.position > last) this.position = last;
     const { heads } = store.begin.model;
-    this.layer = Math.min(this.layer, heads.length - 1);
+    this.layer = nearestAttending(heads, Math.min(this.layer, heads.length - 1));
     this.head = Math.min(this.head, heads[this.layer] - 1);
     if (this.key !== null && this.key > this.row) this.key = null;
   }
@@ -69,8 +69,10 @@ export class Selection {
 
   /** @param {number} by */
   moveLayer(by) {
-    const layers = this.store.begin ? this.store.begin.model.heads.length : 1;
-    this.set({ layer: Math.max(0, Math.min(layers - 1, this.layer + by)) });
+    const heads = this.store.begin ? this.store.begin.model.heads : [1];
+    let layer = this.layer + by;
+    while (heads[layer] === 0) layer += by; // layers without attention are stepped over
+    if (layer in heads) this.set({ layer });
   }
 
   /** @param {number} by */
@@ -97,6 +99,12 @@ export class Selection {
     const where = step >= 0 ? `step ${step}` : `prompt token ${this.position}`;
     return `${where} · layer ${this.layer} · head ${this.head}`;
   }
+}
+
+/** The layer itself, or the nearest one that has heads. @param {number[]} heads of each layer @param {number} layer */
+export function nearestAttending(heads, layer) {
+  const attending = heads.flatMap((count, index) => (count ? [index] : []));
+  return attending.reduce((best, each) => (Math.abs(each - layer) < Math.abs(best - layer) ? each : best), attending[0]);
 }
 
 /** @param {KeyboardEvent} event @param {Selection} s @param {number|null} shownKey @returns {(() => void)|null} */

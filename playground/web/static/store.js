@@ -126,14 +126,6 @@ export class Store extends RunState {
     return Math.max(1, Math.min(this.begin ? this.begin.planned : Infinity, axisEnd(this.rows)));
   }
 
-  /** Bytes of one token's keys and values over all layers, from the model's shape. */
-  get bytesPerPosition() {
-    if (!this.begin) return 0;
-    const { kv_heads: heads, head_dims: dims } = this.begin.model;
-    const numbers = heads.reduce((sum, count, layer) => sum + count * dims[layer], 0);
-    return 2 * numbers * this.begin.cache.element_bytes;
-  }
-
   /** The component's value: a frame, a list of frames, or JSON of either. @param {any} value */
   receive(value) {
     if (value === null || value === undefined || value === "") return;

@@ -11,6 +11,7 @@
  * @typedef {{pairs: number[][], inv_freq: number[], scaling: number, theta: number|null}} RopeTable
  * @typedef {{
  *   name: string, architecture: string, parameters: number, heads: number[], kv_heads: number[], head_dims: number[],
+ *   value_dims: number[], query_dims: number[], kinds: string[],
  *   vocab_size: number, dtype: string, device: string, context_length: number|null, position_scheme: string,
  *   scalings?: number[],
  * }} ModelFacts
@@ -35,7 +36,7 @@
  *   stages: Stage[], rank: number, lse: number, ids: Uint32Array, logits: Float32Array, probabilities: Float32Array,
  * }} Details  of a step; `probabilities` is [stages, ids] row by row; 0 means removed.
  * @typedef {Step & Details} ToldStep
- * @typedef {{k: number[], v: number[], positions: number, reserved: number}} CacheSize  bytes per layer, `reserved` bytes in all
+ * @typedef {{k: number[], v: number[], positions: number, reserved: number, states: number}} CacheSize  bytes per layer, `reserved` and `states` bytes in all
  * @typedef {{first_token: number, decode: number, steps: number}} Clock  seconds
  * @typedef {{step: number, logits: Float32Array, ids: Uint32Array|null, lse: number}} Logits  ids null: whole vocabulary
  *
