@@ -166,7 +166,7 @@ def _devices(model: PreTrainedModel) -> tuple[str, ...]:
 
 def _rotary(model: PreTrainedModel) -> bool:
     named = any("rotary" in name.rsplit(".", 1)[-1] for name, _ in model.named_modules())
-    return named or getattr(model.config.get_text_config(), "rotary_dim", None) is not None
+    return named or model.config.get_text_config().to_dict().get("rotary_dim") is not None
 
 
 def _rope(model: PreTrainedModel, config: Any) -> dict[str, Any]:
