@@ -207,7 +207,7 @@ export class AttentionPanel {
 
   /** Mosaic at the left, map and arcs at the right; one above the other where it is narrow. @param {number} width @param {number} height @param {number[]} heads */
   arrange(width, height, heads) {
-    const narrow = width < NARROW;
+    const narrow = width < Math.min(NARROW, height); // one below the other, where there is more room below than beside
     const above = narrow ? Math.floor(height * 0.42) : 0;
     const tall = height - above - ARCS - KEYS - ABOVE - 6;
     const wanted = Math.min(tall, width * 0.5 - GUTTER);
