@@ -1,5 +1,6 @@
 """The model card of a trained checkpoint: a README with the front matter that model hubs read."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,24 @@ from models.speculation import Acceptance
 
 TEMPERATURE = 0.8  # of the samples
 DRAFT = "draft"  # folder in a checkpoint: a smaller model that guesses for it in speculative decoding
+OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon for the matrices in the layers, AdamW for the rest"}
 DRAFTED = 4  # tokens guessed at a time, for the example on the card
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """The training that a run took its first weights from, as its card and loss curve tell it."""
+
+    name: str
+    tokens: int
+    made: str  # the section "How it was made" of its card, without the heading
+
+    @classmethod
+    def of(cls, card: Card) -> "Earlier":
+        """What a checkpoint's card says; 0 tokens and no words where it says nothing."""
+        section = re.search(r"^## How it was made\n(.*?)(?=^## |\Z)", card.readme, re.MULTILINE | re.DOTALL)
+        train = (card.loss_curve or {}).get("train", {})
+        return cls(card.name, int(max(train.get("tokens", ()), default=0)), section[1].strip() if section else "")
 
 
 @dataclass(frozen=True)
@@ -34,6 +52,7 @@ class TrainingFacts:
     length: int  # tokens at which documents were cut for the scores
     heads_measured: Mapping[str, object]  # as in heads.json
     samples: Sequence[tuple[int, str]]  # (seed, text with its prompt)
+    earlier: Earlier | None = None  # where the weights at the start were not random
     draft: tuple[str, int, Acceptance] | None = None  # text it was measured on, parameters of the draft, acceptance
 
 
@@ -72,6 +91,8 @@ def _front_matter(facts: TrainingFacts) -> str:
 
 def _opening(card: Card, facts: TrainingFacts, size: int) -> str:
     origin = f"fine-tuned from {facts.base}" if facts.base else "trained from scratch"
+    if facts.earlier:
+        origin += ", in two runs"
     heads = f"{card.num_attention_heads} / {card.num_key_value_heads}"
     tied = "shared with the output head" if card.tied_head else "separate from the output head"
     return f"""# {card.name}
@@ -154,15 +175,16 @@ def _data(facts: TrainingFacts) -> str:
 
 
 def _made(facts: TrainingFacts) -> str:
+    optimizer = str(facts.settings.get("optimizer", "adamw"))
     changes = ", ".join(f"{name} was {before:,} until step {until:,}" for until, name, before in facts.changes)
     note = (
         f"\nSettings were changed on the way: {changes}. The schedule follows the number of steps.\n" if changes else ""
     )
     return f"""## How it was made
 
-{facts.steps:,} steps, {facts.tokens:,} tokens, {facts.hours:.1f} hours on {facts.hardware}. AdamW (weight decay on
-matrices only), straight warm-up, then the schedule named below, gradients clipped; `loss.json` holds the curve,
-`loss.png` is its picture.
+{facts.steps:,} steps, {facts.tokens:,} tokens, {facts.hours:.1f} hours on {facts.hardware}.
+{OPTIMIZERS[optimizer]} (weight decay on matrices only), straight warm-up, then the schedule named
+below, gradients clipped; `loss.json` holds the curve, `loss.png` is its picture.
 
 ```
 {facts.command}
@@ -170,7 +192,24 @@ matrices only), straight warm-up, then the schedule named below, gradients clipp
 
 `DATA` is a text file, a folder of text files, or a folder with one folder per data set: `NAME/NAME_train.txt` and
 `NAME/NAME_valid.txt`, each document ended by a line `<|endoftext|>`.
-{note}"""
+{note}{_earlier(facts.earlier)}"""
+
+
+def _earlier(earlier: Earlier | None) -> str:
+    """What went before: figures of this run alone would make the weights look cheaper than they were."""
+    if earlier is None:
+        return ""
+    told = "\n".join(f"> {line}".rstrip() for line in (earlier.made or "Its card does not say how.").splitlines())
+    seen = f"had seen {earlier.tokens:,} tokens" if earlier.tokens else "had seen an unknown number of tokens"
+    return f"""
+### The weights it started from
+
+The run did not start from random weights but from those of an earlier checkpoint, {earlier.name}, that {seen}. The
+weights alone were taken over; the optimizer began without memory, and steps and tokens above are counted from there.
+How the earlier checkpoint was made, in the words of its card:
+
+{told}
+"""
 
 
 def _settings(facts: TrainingFacts) -> str:

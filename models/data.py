@@ -103,6 +103,7 @@ class Source:
 
 SHORTEST_REPEAT = 16
 REPEATING = 2  # keeps the random numbers of repeated rows apart from those of the order of rows
+RANDOM = 3  # and those of rows of random tokens
 
 
 class Mixture:
@@ -113,16 +114,22 @@ class Mixture:
 
     A part `repeats` of the rows says its first tokens, `SHORTEST_REPEAT` to T / 2 of them, again and again: what comes
     next can be read off from what came after the same words before, which is what induction heads do (Olsson et al.
-    2022, arXiv 2209.11895). A small model sees too little repetition in stories to form them.
+    2022, arXiv 2209.11895). A small model sees too little repetition in stories to form them: there the words before
+    tell nearly as much. So a part `random_repeats` of the rows says random tokens again and again, `SHORTEST_REPEAT` to
+    T / 8 of them, where nothing but the earlier occurrence tells what comes next.
     """
 
-    def __init__(self, sources: Sequence[Source], length: int, seed: int, repeats: float = 0.0) -> None:
+    def __init__(
+        self, sources: Sequence[Source], length: int, seed: int, repeats: float = 0.0, random_repeats: float = 0.0
+    ) -> None:
         for source in sources:
             if len(source.stream) < 2 * length + 2:
                 raise ValueError(
                     f"Data set {source.name} has {len(source.stream)} tokens, too few for rows of {length}."
                 )
         self.sources, self.length, self.seed, self.repeats = tuple(sources), length, seed, repeats
+        self.random_repeats = random_repeats
+        self.used = [np.unique(source.stream) for source in sources] if random_repeats else []  # tokens to draw from
         shares = np.array([source.share for source in sources])
         self.shares = shares / shares.sum()
         self._orders: dict[tuple[int, int], tuple[int, NDArray[np.int64]]] = {}
@@ -146,12 +153,27 @@ class Mixture:
 
     def _row(self, number: int) -> Tensor:
         chosen, nth = self.source_of(number)
+        random_row = self._random_row(number, chosen)
+        if random_row is not None:
+            return random_row
         stream = self.sources[chosen].stream
         per_pass = len(stream) // self.length - 1
         offset, order = self._order(chosen, nth // per_pass, per_pass)
         start = offset + int(order[nth % per_pass]) * self.length
         row = stream[start : start + self.length + 1].astype(np.int64)
         return torch.from_numpy(np.resize(row[: self._period(number)], len(row)))
+
+    def _random_row(self, number: int, chosen: int) -> Tensor | None:
+        """Random tokens of a source, again and again, where row `number` is such a row; each counts as a source's."""
+        if not self.random_repeats:
+            return None
+        generator = np.random.default_rng([self.seed, number, REPEATING, RANDOM])
+        if generator.random() >= self.random_repeats:
+            return None
+        shortest = min(SHORTEST_REPEAT, self.length // 2)
+        period = int(generator.integers(shortest, max(shortest, self.length // 8) + 1))
+        once = generator.choice(self.used[chosen], period).astype(np.int64)
+        return torch.from_numpy(np.resize(once, self.length + 1))
 
     def _period(self, number: int) -> int:
         """After how many tokens row `number` begins again; its whole length for most."""

@@ -21,7 +21,9 @@ class Objective(nn.Module):
         config = model.config.get_text_config()
         last = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
         self.borders = [token for token in (config.bos_token_id, *last) if token is not None]
-        self.loss: Callable[[Tensor, Tensor], Tensor] = torch.compile(self._loss) if compiled else self._loss
+        self.loss: Callable[[Tensor, Tensor], Tensor] = (
+            torch.compile(self._loss, dynamic=False) if compiled else self._loss
+        )
 
     def forward(self, rows: Tensor, halves: bool) -> Tensor:
         """Nats per token of rows (B, T + 1), a scalar; with `halves` each row is read as two of T / 2."""

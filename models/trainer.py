@@ -19,13 +19,14 @@ from transformers import PreTrainedModel
 from models.data import Mixture, Source
 from models.loss_curve import History
 from models.objective import Objective
-from models.schedule import learning_rate, parameter_groups
+from models.optimizers import Optimizers
+from models.schedule import learning_rate
 from models.settings import Optimization, differences
 from models.throughput import measured_peak, training_flops_per_token
 
 # Settings that may be others after an interruption: they change how a run goes on, not what was done.
-FREE = ("steps", "short_until", "repeats", "compile", "gradient_checkpointing")
-TOLD = ("steps", "short_until", "repeats")  # of these, what the card must tell
+FREE = ("steps", "decay", "short_until", "repeats", "random_repeats", "compile", "gradient_checkpointing")
+TOLD = ("steps", "decay", "short_until", "repeats", "random_repeats")  # of these, what the card must tell
 
 
 def accelerator(precision: str, device: str) -> Accelerator:
@@ -34,10 +35,15 @@ def accelerator(precision: str, device: str) -> Accelerator:
     precision "auto" computes products in bfloat16 where the device is fast at them.
     """
     on_cuda = device != "cpu" and torch.cuda.is_available()
-    fast = torch.cuda.is_bf16_supported() if on_cuda else torch.cpu._is_amx_tile_supported()
+    fast = torch.cuda.is_bf16_supported() if on_cuda else _cpu_is_fast_in_bfloat16()
     wanted = fast if precision == "auto" else precision == "bfloat16"
     AcceleratorState._reset_state()  # a program may train twice, with another precision
     return Accelerator(mixed_precision="bf16" if wanted else "no", cpu=device == "cpu")
+
+
+def _cpu_is_fast_in_bfloat16() -> bool:
+    """Whether the CPU has products of bfloat16 in hardware: as tiles (AMX) or as vectors (AVX-512 BF16)."""
+    return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
 
 
 class Trainer:
@@ -56,11 +62,12 @@ class Trainer:
         self.model = model.train()
         if settings.gradient_checkpointing:
             model.activation_checkpointing_enable()
-        betas = (settings.beta1, settings.beta2)
         objective = Objective(model, settings.own_words, settings.compile)
         self.objective = accelerator.prepare(objective)
-        self.optimizer = torch.optim.AdamW(parameter_groups(model, settings.weight_decay), lr=0.0, betas=betas)
-        self.mixture = Mixture(sources, settings.context_length, settings.seed, settings.repeats)
+        self.optimizer = Optimizers(model, settings)
+        self.mixture = Mixture(
+            sources, settings.context_length, settings.seed, settings.repeats, settings.random_repeats
+        )
         self.history, self.step, self.last_seconds = History(), 0, math.inf
         self.flops_per_token = training_flops_per_token(model, settings.context_length)
 
@@ -78,8 +85,7 @@ class Trainer:
         """One step of the optimizer; returns its mean loss in nats per token."""
         settings, started = self.settings, time.perf_counter()
         rate = learning_rate(self.step, settings)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        self.optimizer.set_rate(rate)
         self._seed()
         rows, total = self._rows().to(self.device), torch.zeros((), device=self.device)
         halves = self.step < settings.short_until * settings.steps
@@ -92,7 +98,6 @@ class Trainer:
             total += loss.detach()
         self.accelerator.clip_grad_norm_(self.model.parameters(), settings.clip)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
         mean = self.accelerator.reduce(total, "mean").item()
         self.step += 1
         self.last_seconds = time.perf_counter() - started

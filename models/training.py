@@ -10,20 +10,24 @@ NAME_valid.txt and NAME_test.txt where there are any; documents end at lines `<|
 
 import argparse
 from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from models.card import Earlier
+from models.checkpoints import Loaded, load
 from models.corpora import DataSet, chosen, data_sets
 from models.data import train_tokenizer
 from models.decoder import DecoderConfig, DecoderForCausalLM
-from models.settings import Settings, add_options, read_options
+from models.settings import Optimization, Settings, add_options, read_options
 from models.trainer import Trainer, accelerator
 from models.training_run import TrainingRun, add_run_options, packed_sources, start
 
 PROGRAM = "python -m models.training --data DATA --work WORK --out OUT"
 TOKENIZER_CHARACTERS = 8e6
+SHAPE = tuple(each.name for each in fields(Settings) if each not in fields(Optimization))
 
 
 def prepare_tokenizer(
@@ -80,6 +84,25 @@ def new_model(settings: Settings, tokenizer: PreTrainedTokenizerFast) -> Decoder
     return DecoderForCausalLM(decoder_config(settings, tokenizer))
 
 
+def shaped_like(settings: Settings, earlier: Loaded) -> Settings:
+    """The settings with the shape of the decoder that training starts from.
+
+    Raises ValueError when that is not one of ours, reads shorter rows, or dropout is asked of it.
+    """
+    config = earlier.model.config
+    if not isinstance(config, DecoderConfig):
+        raise ValueError(
+            f"--init takes a decoder trained here; use python -m models.finetuning for {config.model_type}."
+        )
+    if settings.context_length > config.max_position_embeddings:
+        raise ValueError(
+            f"{earlier.card.name} reads {config.max_position_embeddings} tokens: --context-length is larger."
+        )
+    if settings.dropout != config.residual_dropout:
+        raise ValueError(f"{earlier.card.name} was built with --dropout {config.residual_dropout}: name the same.")
+    return replace(settings, **{name: getattr(config, name) for name in SHAPE})
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line: how to run, and one option for every field of `Settings`."""
     options = argparse.ArgumentParser(
@@ -87,6 +110,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add_run_options(options)
     options.add_argument("--tokenizer", type=Path, help="folder of a tokenizer to take over, for a draft of a model")
+    options.add_argument("--init", help="checkpoint of a decoder whose weights, shape and tokenizer to start from")
     add_options(options, Settings)
     return options
 
@@ -98,12 +122,19 @@ def prepare(args: argparse.Namespace) -> TrainingRun:
     settings = read_options(args, Settings).mixing(tuple(data_sets(args.data)))
     sets = chosen(args.data, tuple(settings.shares()))
     args.work.mkdir(parents=True, exist_ok=True)
+    earlier = load(args.init, "cpu", "float32") if args.init else None
+    if earlier is not None:
+        settings = shaped_like(settings, earlier)
     devices = accelerator(settings.precision, args.device)
     with devices.main_process_first():
-        tokenizer = prepare_tokenizer(settings, sets, args.work, args.tokenizer)
+        given = args.tokenizer if earlier is None else earlier.card.directory
+        tokenizer = prepare_tokenizer(settings, sets, args.work, given)
         sources = packed_sources(sets, settings.shares(), tokenizer, args.work)
-    trainer = Trainer(settings, new_model(settings, tokenizer), sources, devices)
-    return TrainingRun(PROGRAM, trainer, tokenizer, sets, args)
+    model = new_model(settings, tokenizer) if earlier is None else earlier.model.requires_grad_(True)
+    trainer = Trainer(settings, model, sources, devices)
+    start_from = None if earlier is None else Earlier.of(earlier.card)
+    program = PROGRAM if start_from is None else f"{PROGRAM} --init {start_from.name}"
+    return TrainingRun(program, trainer, tokenizer, sets, args, earlier=start_from)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -17,7 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
-from models.card import DRAFT, TEMPERATURE, TrainingFacts, draft_text, write_card
+from models.card import DRAFT, TEMPERATURE, Earlier, TrainingFacts, draft_text, write_card
 from models.checkpoints import load
 from models.corpora import DataSet, held_out_texts
 from models.data import Source, pack
@@ -76,14 +76,16 @@ class TrainingRun:
         args: argparse.Namespace,
         finished: Callable[[], PreTrainedModel] | None = None,
         base: str | None = None,
+        earlier: Earlier | None = None,
     ) -> None:
         """`finished` gives a copy of the model as it is to be stored; by default a plain copy.
 
-        program: the command line without settings, for the card; base: the checkpoint that is trained further.
+        program: the command line without settings, for the card; base: the checkpoint that is fine-tuned; earlier: the
+        training that the weights at the start come from.
         """
         self.program, self.trainer, self.tokenizer, self.sets, self.args = program, trainer, tokenizer, sets, args
         self.finished = finished or (lambda: copy.deepcopy(trainer.model))
-        self.base = base
+        self.base, self.earlier = base, earlier
         self.prompts = args.prompts.read_text(encoding="utf-8").splitlines() if args.prompts else list(PROMPTS)
         self.some_texts = held_out_texts(sets, args.evaluate_documents)
 
@@ -126,6 +128,7 @@ class TrainingRun:
         write_heads(out, heads, vars(inputs))
         facts = TrainingFacts(
             base=self.base,
+            earlier=self.earlier,
             command=command(self.program, settings),
             settings=asdict(settings),
             shares=settings.shares(),

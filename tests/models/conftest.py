@@ -25,6 +25,7 @@ TOY = {
     "rows": 8,
     "learning_rate": 1e-2,
     "warmup": 5,
+    "precision": "float32",  # the same on every machine; "auto" would follow the processor
 }
 
 

@@ -110,3 +110,23 @@ def test_a_part_of_the_rows_repeats_its_first_tokens() -> None:
 def test_a_data_set_shorter_than_a_row_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="tiny has 10 tokens"):
         Mixture([Source("tiny", np.zeros(10, dtype=np.uint16), 1.0)], length=16, seed=0)
+
+
+def test_a_part_of_the_rows_repeats_random_tokens_of_the_streams() -> None:
+    stream = np.random.default_rng(0).permutation(np.arange(5, 20_005, dtype=np.uint16))
+    sources = [Source("only", stream, 1.0)]
+    plain, mixed = (Mixture(sources, 256, seed=0, random_repeats=part).rows(0, 150) for part in (0.0, 0.2))
+    drawn = [n for n in range(150) if not (plain[n] == mixed[n]).all()]
+    assert 15 < len(drawn) < 45
+    for number in drawn:
+        row = mixed[number]
+        period = next(p for p in range(1, 257) if (row[p:] == row[:-p]).all())
+        assert 16 <= period <= 32
+        assert set(row.tolist()) <= set(stream.tolist())
+        assert not set(row.tolist()) <= set(plain[number].tolist())
+
+
+def test_rows_of_random_tokens_depend_on_their_number_and_the_seed_only() -> None:
+    source = Source("only", np.arange(20_000, dtype=np.uint16), 1.0)
+    whole, later = (Mixture([source], 128, seed=0, random_repeats=0.3) for _ in range(2))
+    assert (later.rows(11, 9) == whole.rows(0, 20)[11:]).all()

@@ -66,7 +66,11 @@ def test_the_finished_checkpoint_loads_and_its_card_says_how_it_was_made(toy: Pa
     assert (toy / "out" / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("random_parts", [{}, {"dropout": 0.1, "own_words": 0.2}], ids=["plain", "random parts"])
+@pytest.mark.parametrize(
+    "random_parts",
+    [{}, {"dropout": 0.1, "own_words": 0.2, "random_repeats": 0.3, "optimizer": "muon"}],
+    ids=["plain", "random parts"],
+)
 def test_an_interrupted_run_ends_with_the_same_weights(
     trainer: Callable[..., Trainer], tmp_path: Path, random_parts: dict
 ) -> None:
@@ -112,6 +116,7 @@ def test_parts_of_a_step_add_up_to_the_whole(trainer: Callable[..., Trainer]) ->
         ({"num_key_value_heads": 3}, "must be a multiple of num_key_value_heads"),
         ({"precision": "int4"}, "invalid choice: 'int4'"),
         ({"tokenizer": "/nowhere"}, "There is no tokenizer.json in /nowhere"),
+        ({"init": "/nowhere"}, "/nowhere"),
         ({"context_length": 100_000}, "too few for rows of 100000"),
     ],
 )
@@ -206,6 +211,26 @@ def test_anybody_trains_on_a_text_of_their_own(
     assert "| mine | 100% |" in readme
     assert (tmp_path / "out.work" / "state.pt").exists()
     assert "tokens/s, MFU=" in capsys.readouterr().err
+
+
+def test_a_run_that_starts_from_a_checkpoint_begins_where_it_stood_and_its_card_says_so(
+    toy: Path, arguments: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    small = {name: None for name in ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size")}
+    main(arguments(tmp_path, init=toy / "out", steps=3, learning_rate=1e-4, random_repeats=0.1, **small))
+    before, after = (load(folder / "out", device="cpu").card for folder in (toy, tmp_path))
+    assert after.loss_curve["train"]["loss"][0] == pytest.approx(before.loss_curve["train"]["loss"][-1], abs=0.3)
+    assert (after.hidden_size, after.num_hidden_layers) == (before.hidden_size, before.num_hidden_layers)
+    for words in (
+        "those of an earlier checkpoint, out, that had seen 12,800 tokens",
+        "> 50 steps, 12,800 tokens",
+        "3 steps, 768 tokens",
+        "| hidden_size | 32 |",
+        "--init",
+    ):
+        assert words in after.readme
+    assert str(toy.parent) not in after.readme
+    assert (tmp_path / "out" / "tokenizer.json").read_bytes() == (toy / "out" / "tokenizer.json").read_bytes()
 
 
 def test_a_draft_takes_over_the_tokenizer_and_the_card_says_how_well_it_guesses(
