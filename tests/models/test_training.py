@@ -216,7 +216,7 @@ def test_anybody_trains_on_a_text_of_their_own(
 def test_a_run_that_starts_from_a_checkpoint_begins_where_it_stood_and_its_card_says_so(
     toy: Path, arguments: Callable[..., list[str]], tmp_path: Path
 ) -> None:
-    small = {name: None for name in ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size")}
+    small = dict.fromkeys(("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size"))
     main(arguments(tmp_path, init=toy / "out", steps=3, learning_rate=1e-4, random_repeats=0.1, **small))
     before, after = (load(folder / "out", device="cpu").card for folder in (toy, tmp_path))
     assert after.loss_curve["train"]["loss"][0] == pytest.approx(before.loss_curve["train"]["loss"][-1], abs=0.3)
