@@ -5,6 +5,7 @@ with that token's id, so one array is a plain stream in which the borders can st
 """
 
 import gzip
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -102,6 +103,7 @@ class Source:
 
 
 SHORTEST_REPEAT = 16
+FEWEST = 4  # random tokens in a row that says them again and again
 REPEATING = 2  # keeps the random numbers of repeated rows apart from those of the order of rows
 RANDOM = 3  # and those of rows of random tokens
 
@@ -115,8 +117,8 @@ class Mixture:
     A part `repeats` of the rows says its first tokens, `SHORTEST_REPEAT` to T / 2 of them, again and again: what comes
     next can be read off from what came after the same words before, which is what induction heads do (Olsson et al.
     2022, arXiv 2209.11895). A small model sees too little repetition in stories to form them: there the words before
-    tell nearly as much. So a part `random_repeats` of the rows says random tokens again and again, `SHORTEST_REPEAT` to
-    T / 8 of them, where nothing but the earlier occurrence tells what comes next.
+    tell nearly as much. So a part `random_repeats` of the rows says random tokens again and again, `FEWEST` to T / 8 of
+    them, few more often than many, where nothing but the earlier occurrence tells what comes next.
     """
 
     def __init__(
@@ -170,8 +172,8 @@ class Mixture:
         generator = np.random.default_rng([self.seed, number, REPEATING, RANDOM])
         if generator.random() >= self.random_repeats:
             return None
-        shortest = min(SHORTEST_REPEAT, self.length // 2)
-        period = int(generator.integers(shortest, max(shortest, self.length // 8) + 1))
+        most = max(FEWEST, self.length // 8)
+        period = round(math.exp(generator.uniform(math.log(FEWEST), math.log(most))))
         once = generator.choice(self.used[chosen], period).astype(np.int64)
         return torch.from_numpy(np.resize(once, self.length + 1))
 

@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from models.guidance import lesson
+
 
 class Objective(nn.Module):
     """Mean cross-entropy of a model over rows, as a module.
@@ -25,14 +27,18 @@ class Objective(nn.Module):
             torch.compile(self._loss, dynamic=False) if compiled else self._loss
         )
 
-    def forward(self, rows: Tensor, halves: bool) -> Tensor:
-        """Nats per token of rows (B, T + 1), a scalar; with `halves` each row is read as two of T / 2."""
+    def forward(self, rows: Tensor, halves: bool, repeated: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Nats per token of rows (B, T + 1), a scalar; with `halves` each row is read as two of T / 2.
+
+        And the cost of the lesson on repeated rows (see `models.guidance`), 0 without them.
+        """
         inputs, labels = rows[:, :-1], rows[:, 1:]
         if halves:
             inputs = inputs.reshape(2 * inputs.shape[0], -1)
         if self.own_words:
             inputs = self.mixed(inputs)
-        return self.loss(inputs, labels)
+        taught = rows.new_zeros((), dtype=torch.float32) if repeated is None else lesson(self.model, repeated)
+        return self.loss(inputs, labels), taught
 
     def _loss(self, inputs: Tensor, labels: Tensor) -> Tensor:
         logits = self.model(input_ids=inputs, use_cache=False).logits

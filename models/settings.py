@@ -38,6 +38,7 @@ class Optimization:
     random_repeats: float = option(
         0.0, "part of the rows that say random tokens again and again: forms induction heads"
     )
+    guide: float = option(0.0, "weight of a small lesson beside each step that leads a head to induction")
     own_words: float = option(0.0, "part of the input tokens that are the model's own draws (scheduled sampling)")
     gradient_checkpointing: bool = option(False, "compute activations again in the backward pass: slower, less memory")
     compile: bool = option(False, "torch.compile: pays off in runs of more than a few minutes")

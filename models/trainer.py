@@ -17,6 +17,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from models.data import Mixture, Source
+from models.guidance import lesson_rows
 from models.loss_curve import History
 from models.objective import Objective
 from models.optimizers import Optimizers
@@ -24,9 +25,11 @@ from models.schedule import learning_rate
 from models.settings import Optimization, differences
 from models.throughput import measured_peak, training_flops_per_token
 
+LESSON = 4  # keeps the random numbers of lessons apart from all others
+
 # Settings that may be others after an interruption: they change how a run goes on, not what was done.
-FREE = ("steps", "decay", "short_until", "repeats", "random_repeats", "compile", "gradient_checkpointing")
-TOLD = ("steps", "decay", "short_until", "repeats", "random_repeats")  # of these, what the card must tell
+FREE = ("steps", "decay", "short_until", "repeats", "random_repeats", "guide", "compile", "gradient_checkpointing")
+TOLD = ("steps", "decay", "short_until", "repeats", "random_repeats", "guide")  # of these, what the card must tell
 
 
 def accelerator(precision: str, device: str) -> Accelerator:
@@ -93,8 +96,9 @@ class Trainer:
         for number, part in enumerate(parts, 1):
             last = number == len(parts)  # gradients of the processes are averaged once, after the last part
             with nullcontext() if last else self.accelerator.no_sync(self.objective):
-                loss = self.objective(part, halves) * (len(part) / len(rows))
-                self.accelerator.backward(loss)
+                loss, taught = self.objective(part, halves, self._lesson() if last else None)
+                loss = loss * (len(part) / len(rows))
+                self.accelerator.backward(loss + settings.guide * taught)
             total += loss.detach()
         self.accelerator.clip_grad_norm_(self.model.parameters(), settings.clip)
         self.optimizer.step()
@@ -109,6 +113,14 @@ class Trainer:
         """This process' part of the step's rows, (rows / processes, T + 1): a function of seed, step and process."""
         share = self.settings.rows // self.accelerator.num_processes
         return self.mixture.rows(self.step * self.settings.rows + self.accelerator.process_index * share, share)
+
+    def _lesson(self) -> Tensor | None:
+        """This process' rows of the step's lesson in induction, where one is asked for."""
+        if not self.settings.guide:
+            return None
+        generator = np.random.default_rng([self.settings.seed, self.step, self.accelerator.process_index, LESSON])
+        vocab_size = self.model.config.get_text_config().vocab_size
+        return lesson_rows(generator, vocab_size, self.settings.context_length).to(self.device)
 
     def _seed(self) -> None:
         """Random numbers (dropout, own words) start anew in every step, so resuming needs no state of generators."""

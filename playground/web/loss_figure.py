@@ -18,9 +18,11 @@ CHECKED = ("#c2127d", "#0072b2", "#009e73", "#d55e00", "#6553ba")
 def loss_figure(record: Mapping[str, Any]) -> go.Figure:
     """Loss against optimiser steps: the training batches as a line, each validation set with its points.
 
+    Below it, where the record has them, how the attention heads formed: the best head's score of every kind.
+
     Args:
-        record: {"unit", "train": {"step", "loss", ...}, "validation": {name: {"step", "loss", ...}}}, as
-            `models.training` writes it.
+        record: {"unit", "train": {"step", "loss", ...}, "validation": {name: {"step", "loss", ...}},
+            "heads": {"step", kind: scores, ...}}, as `models.training` writes it.
     """
     figure = go.Figure()
     named = [("training batches", record.get("train") or {}, TRAINED, "lines")]
@@ -41,7 +43,35 @@ def loss_figure(record: Mapping[str, Any]) -> go.Figure:
                 marker={"size": 5},
                 hovertemplate=f"%{{y:.3f}} {unit}<br>step %{{x:,}}<extra>{name}</extra>",
             )
-    return _styled(figure, unit)
+    heads = record.get("heads") or {}
+    for i, kind in enumerate(name for name in heads if name != "step" and heads["step"]):
+        figure.add_scatter(
+            x=heads["step"],
+            y=heads[kind],
+            name=kind.replace("_", " "),
+            mode="lines+markers",
+            line={"color": CHECKED[i % len(CHECKED)], "width": 1.5},
+            marker={"size": 5},
+            yaxis="y2",
+            legend="legend2",
+            hovertemplate=f"%{{y:.3f}}<br>step %{{x:,}}<extra>best {kind.replace('_', ' ')} head</extra>",
+        )
+    styled = _styled(figure, unit)
+    return _with_heads(styled) if heads.get("step") else styled
+
+
+def _with_heads(figure: go.Figure) -> go.Figure:
+    """Room for the scores of heads below the losses, on the same steps."""
+    axis = figure.layout.yaxis.to_plotly_json()
+    legend = {**figure.layout.legend.to_plotly_json(), "y": 0.38, "title": {"text": "best head of each kind"}}
+    figure.update_layout(
+        yaxis={"domain": [0.5, 1.0]},
+        yaxis2={**axis, "title": "score of the head", "domain": [0.0, 0.38], "range": [0.0, 1.0]},
+        legend2=legend,
+        xaxis={"anchor": "y2"},
+        height=600,
+    )
+    return figure
 
 
 def _styled(figure: go.Figure, unit: str) -> go.Figure:
