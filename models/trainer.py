@@ -77,7 +77,8 @@ class Trainer:
     @property
     def device(self) -> torch.device:
         """Where this process computes."""
-        return self.accelerator.device
+        found = self.accelerator.device  # of several processes on a CPU each gets a number, which names no device
+        return torch.device("cpu") if found.type == "cpu" else found
 
     @property
     def tokens(self) -> int:
