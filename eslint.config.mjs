@@ -29,7 +29,7 @@ export default [
   },
   {
     // Gradio puts these names in scope
-    files: ["playground/web/static/bootstrap.js"],
+    files: ["playground/web/static/*bootstrap.js"],
     languageOptions: {
       globals: { element: "readonly", props: "readonly", trigger: "readonly", server: "readonly", watch: "readonly" },
     },

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -23,6 +23,7 @@ from playground import Run, branch, edit, engine, frames, generate, tree
 from playground.records import Decoding
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 MIB = 1 << 20
 LONGEST_LABEL = 40
 """Characters of a run's name."""
@@ -247,6 +248,7 @@ class Store:
         self.closed = False
         self._entries: dict[str, Entry] = {}  # by run id, oldest first
         self._active: deque[Entry] = deque()
+        self._errands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._numbers: dict[str, int] = {}  # runs that each session has begun
         self._changed = threading.Condition()
 
@@ -349,12 +351,39 @@ class Store:
         """Runs under way."""
         return len(self._active)
 
+    def errand(self, work: Callable[[], T]) -> Future[T]:
+        """Something short that needs the model, done by the worker between two steps: nobody else may run it.
+
+        Raises:
+            RefusedError: one sentence, when there are too many already, or the server is shutting down.
+        """
+        asked: Future[T] = Future()
+        with self._changed:
+            self._refuse_if_closed()
+            if len(self._errands) >= self.limits.active:
+                raise RefusedError(f"{len(self._errands)} other texts are waiting: try again in a few seconds.")
+            self._errands.append((work, asked))
+            self._changed.notify_all()
+        return asked
+
     # ---- what the worker does
+
+    def run_errand(self) -> None:
+        """Do the errand that waits longest, if there is one."""
+        try:
+            work, asked = self._errands.popleft()
+        except IndexError:
+            return
+        if asked.set_running_or_notify_cancel():
+            try:
+                asked.set_result(work())
+            except Exception as error:
+                asked.set_exception(error)
 
     def turn(self, patience: float) -> Entry | None:
         """The run whose turn it is; waits for one up to `patience` seconds."""
         with self._changed:
-            if not self._active and not self.closed:
+            if not self._active and not self._errands and not self.closed:
                 self._changed.wait(patience)
             if not self._active:
                 return None
@@ -404,10 +433,13 @@ class Store:
                 f"Max new tokens is {decoding.max_new_tokens:,}: ask for {self.limits.new_tokens:,} or fewer."
             )
 
-    def _admit(self, session: str, keep: bool) -> None:
-        """End what `session` has under way and forget it unless `keep`, where there is a turn to be had."""
+    def _refuse_if_closed(self) -> None:
         if self.closed:
             raise RefusedError("The server is shutting down: try again in a minute.")
+
+    def _admit(self, session: str, keep: bool) -> None:
+        """End what `session` has under way and forget it unless `keep`, where there is a turn to be had."""
+        self._refuse_if_closed()
         mine = [entry for entry in self._active if entry.session == session]
         others = len(self._active) - len(mine)
         if others >= self.limits.active:
@@ -489,6 +521,7 @@ class Worker(threading.Thread):
         swept = self._store.clock()
         while True:
             entry = self._store.turn(self._sweep_seconds)
+            self._store.run_errand()
             if entry is not None:
                 self.advance(entry)
             elif self._store.closed:

@@ -11,7 +11,7 @@ import gradio as gr
 
 from playground.records import Decoding
 from playground.sessions import Store
-from playground.web import family
+from playground.web import family, measuring
 from playground.web.layout import SETTINGS, Page
 from playground.web.watching import watch
 
@@ -60,6 +60,7 @@ def wire(page: Page, store: Store, loaded: Any) -> None:
     )
     page.stop.click(stop, None, None, trigger_mode="multiple", api_name="page_stop", **PRIVATE)
     page.blocks.unload(leave)
+    measuring.wire(page.measures, store, loaded)
     family.wire(page, store, page.settings, lambda values: decoding_from(checked(values)), refusal)
     gr.on(
         [each.change for each in page.settings],  # type: ignore[attr-defined]

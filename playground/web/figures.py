@@ -114,7 +114,7 @@ def _labels(tokens: Iterable[str], longest: int = 20) -> list[str]:
     return [f"{position} {visible(token)}" for position, token in enumerate(short)]
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """CSV text; floats with the nine digits that give a float32 back exactly."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -139,7 +139,8 @@ def _even_scale(palette: Palette) -> list[list[Any]]:
     return [[i / (len(palette.scale) - 1), colour] for i, colour in enumerate(palette.scale)]
 
 
-def _style(figure: go.Figure, palette: Palette, title: str, height: int = 720) -> go.Figure:
+def styled(figure: go.Figure, palette: Palette, title: str, height: int = 720) -> go.Figure:
+    """The look that all figures share."""
     axis: dict[str, Any] = {"gridcolor": palette.grid, "linecolor": palette.grid, "zeroline": False}
     axis |= {"automargin": True, "title_standoff": 12}
     figure.update_layout(
@@ -183,12 +184,12 @@ def attention(data: AttentionData, palette: Palette) -> Enlarged:
     if data.key is not None:
         _frame(figure, palette, {"x0": data.key - 0.5, "x1": data.key + 0.5, "y0": data.key - 0.5, "y1": size - 0.5})
     title = f"Attention of layer {data.layer}, head {data.head}"
-    _style(figure, palette, title, height=860)
+    styled(figure, palette, title, height=860)
     grid = {"showgrid": False, "type": "category", "tickfont": {"size": 11}}
     figure.update_xaxes(title_text="key: position and token attended to", constrain="domain", tickangle=-60, **grid)
     figure.update_yaxes(title_text="query: position and token", autorange="reversed", scaleanchor="x", **grid)
     rows = ([i, data.tokens[i], *shown[i, : i + 1].tolist()] for i in range(size))
-    table = _table(["query", "token", *(f"key {i}" for i in range(size))], rows)
+    table = csv_text(["query", "token", *(f"key {i}" for i in range(size))], rows)
     return Enlarged(title, figure, table, f"attention-layer{data.layer}-head{data.head}")
 
 
@@ -227,7 +228,7 @@ def rope(data: RopeData, palette: Palette) -> Enlarged:
         f"RoPE of layer {data.layer}, head {data.head}: query {data.query} “{visible(data.query_token)}”, "
         f"key {data.key} “{visible(data.key_token)}”, score {data.score:.4g}"
     )
-    _style(figure, palette, title)
+    styled(figure, palette, title)
     figure.update_layout(legend={"y": -0.02, "yanchor": "top", "x": 0, "xanchor": "left"})
     figure.update_annotations(font_size=13)
     return Enlarged(title, figure, _rope_table(data), f"rope-layer{data.layer}-head{data.head}-query{data.query}")
@@ -332,7 +333,7 @@ def _rope_table(data: RopeData) -> str:
         [p, i, j, float(f), float(f * data.query), float(f * data.key), *numbers[p].tolist(), float(c)]
         for p, ((i, j), f, c) in enumerate(zip(data.pairs.tolist(), data.inv_freq, data.contributions, strict=True))
     )
-    return _table([*header, "part of the score"], rows)
+    return csv_text([*header, "part of the score"], rows)
 
 
 # Next token
@@ -358,7 +359,7 @@ def next_token(data: NextTokenData, palette: Palette) -> Enlarged:
     _mark_removed(figure, data, palette)
     drawn = "" if data.drawn is None else f": “{visible(data.tokens[data.drawn])}” was drawn"
     title = f"Next token, step {data.step}{drawn}"
-    _style(figure, palette, title, height=max(420, 140 + count * (14 + 5 * last)))
+    styled(figure, palette, title, height=max(420, 140 + count * (14 + 5 * last)))
     figure.update_layout(barmode="group", bargap=0.25, legend={"traceorder": "normal"})
     figure.update_xaxes(title_text="probability", tickformat=".3~%", rangemode="tozero")
     ticks = {"tickvals": np.arange(count), "ticktext": _candidate_labels(data, palette)}
@@ -417,7 +418,7 @@ def _next_token_table(data: NextTokenData) -> str:
         [i, data.ids[i], data.tokens[i], *columns[i], data.removed_by(i) or "", int(i == data.drawn)]
         for i in range(len(data.ids))
     )
-    return _table(["rank", "id", "token", *data.stages, "removed by", "drawn"], rows)
+    return csv_text(["rank", "id", "token", *data.stages, "removed by", "drawn"], rows)
 
 
 # KV cache
@@ -441,7 +442,7 @@ def kv_cache(data: CacheData, palette: Palette) -> Enlarged:
         figure.add_trace(_layer_bars(name, held[:, data.position] / size, unit, colour), row=1, col=2)
     figure.add_vline(x=data.position + 1, line={"color": palette.accent, "width": 2}, row=1, col=1)
     title = f"KV cache: {_bytes(total)} at {data.position + 1} positions"
-    _style(figure, palette, _with_notes(title, data), height=560)
+    styled(figure, palette, _with_notes(title, data), height=560)
     figure.update_layout(barmode="stack", margin={"t": 112}, legend={"y": 1.1})
     figure.update_annotations(font_size=13)
     figure.update_xaxes(title_text="stored positions", range=[1, max(positions, 2)], row=1, col=1)
@@ -499,7 +500,7 @@ def _cache_table(data: CacheData) -> str:
     layers = range(len(data.k_bytes))
     header = [f"{name} bytes of layer {layer}" for name in ("key", "value") for layer in layers]
     columns = np.concatenate([np.asarray(data.k_bytes), np.asarray(data.v_bytes)]).round().astype(np.int64).T
-    return _table(["positions", *header], ([t + 1, *row] for t, row in enumerate(columns.tolist())))
+    return csv_text(["positions", *header], ([t + 1, *row] for t, row in enumerate(columns.tolist())))
 
 
 PANELS: Mapping[str, tuple[type, Callable[[Any, Palette], Enlarged]]] = {

@@ -5,18 +5,17 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from playground.records import Decoding
 from playground.web.examples import EXAMPLES
-from playground.web.live import Live
+from playground.web.live import STATIC, Live
 from playground.web.loss_figure import loss_figure
+from playground.web.measuring import Measures, most
 from playground.web.notice import notice
 
-STATIC = Path(__file__).parent / "static"
 NAME = "Decoder Playground"
 
 
@@ -34,6 +33,7 @@ class Page:
     stop: gr.Button
     asked: gr.HTML
     live: gr.HTML
+    measures: Measures
 
 
 SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens", "seed")
@@ -59,14 +59,16 @@ def build(facts: Mapping[str, Any], new_tokens: int, server_functions: Sequence[
                     asked = gr.HTML(None, html_template="", visible="hidden", apply_default_css=False, padding=False)
                 with gr.Column(elem_id="stage", scale=1, min_width=320):
                     live = Live(server_functions=list(server_functions))
+            with gr.Tab("Measures", elem_id="measures-view"):
+                measures = Measures(most(new_tokens))
             with gr.Tab("Model", elem_id="model-view"):
                 _model(facts)
-    return Page(blocks, prompt, settings, generate, stop, asked, live)
+    return Page(blocks, prompt, settings, generate, stop, asked, live, measures)
 
 
 def head() -> str:
     """Style sheets and modules of the page, relative to it, so that it can live below any path."""
-    sheets = [name for name in ("app.css", "live.css") if (STATIC / name).exists()]
+    sheets = [name for name in ("app.css", "live.css", "measures.css") if (STATIC / name).exists()]
     links = [f'<link rel="stylesheet" href="static/{name}">' for name in sheets]
     return "\n".join([*links, '<script type="module" src="static/settings.js"></script>'])
 

@@ -15,20 +15,21 @@ from typing import Any
 import gradio as gr
 from gradio.component_meta import ComponentMeta
 
-BOOTSTRAP = Path(__file__).parent / "static" / "bootstrap.js"
+STATIC = Path(__file__).parent / "static"
 
 # Constant, so that Gradio never redraws what the modules have built inside.
 PLACE = '<div id="live" data-state="idle" data-run="" data-step="" data-steps="0"></div>'
 
 
-class _WithoutStub(ComponentMeta):
+class WithoutStub(ComponentMeta):
     """Gradio's metaclass writes a stub file beside the source of each component class; this one does not."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], attrs: dict[str, Any]) -> type:
+        """The class, and nothing besides."""
         return ABCMeta.__new__(mcs, name, bases, attrs)
 
 
-class Live(gr.HTML, metaclass=_WithoutStub):
+class Live(gr.HTML, metaclass=WithoutStub):
     """The tokens and the four panels of a run.
 
     Args:
@@ -47,7 +48,7 @@ class Live(gr.HTML, metaclass=_WithoutStub):
             value,
             html_template=PLACE,
             css_template="",
-            js_on_load=BOOTSTRAP.read_text(encoding="utf-8"),
+            js_on_load=(STATIC / "bootstrap.js").read_text(encoding="utf-8"),
             apply_default_css=False,
             padding=False,
             server_functions=list(server_functions or ()),

@@ -12,7 +12,7 @@ import pytest
 from playground.web import live
 from playground.web.live import Live
 
-STATIC = live.BOOTSTRAP.parent
+STATIC = live.STATIC
 SCRIPTS = sorted(STATIC.glob("*.js"))
 
 

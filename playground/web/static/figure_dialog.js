@@ -1,6 +1,7 @@
 // @ts-check
 /** A panel enlarged: a Plotly figure of the same data, with zoom, exact values on hover, and downloads. */
 import { el, setText } from "./dom.js";
+import { plotly, saveCsv } from "./plotly.js";
 
 const PANELS = /** @type {Record<string, {ask: string, title: string}>} */ ({
   attention: { ask: "attention", title: "Attention" },
@@ -8,23 +9,6 @@ const PANELS = /** @type {Record<string, {ask: string, title: string}>} */ ({
   next: { ask: "next_token", title: "Next token" },
   cache: { ask: "kv_cache", title: "KV cache" },
 });
-
-/** @type {Promise<any>|null} */
-let loading = null;
-
-/** Plotly is large, so it comes when it is first needed. */
-function plotly() {
-  loading ??= new Promise((resolve, reject) => {
-    const script = el("script", { src: new URL("plotly.min.js", import.meta.url).href, async: true });
-    script.addEventListener("load", () => resolve(/** @type {any} */ (window).Plotly));
-    script.addEventListener("error", () => {
-      loading = null;
-      reject(new Error("Plotly could not be loaded"));
-    });
-    document.head.append(script);
-  });
-  return loading;
-}
 
 export class FigureDialog {
   /** @param {import('./live.js').App} app */
@@ -97,11 +81,7 @@ export class FigureDialog {
   }
 
   csv() {
-    if (!this.answer) return;
-    const url = URL.createObjectURL(new Blob([this.answer.csv], { type: "text/csv;charset=utf-8" }));
-    const link = el("a", { href: url, download: `${this.answer.filename}.csv` });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(url), 1000);
+    if (this.answer) saveCsv(this.answer);
   }
 
   clear() {
