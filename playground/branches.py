@@ -71,7 +71,7 @@ def _ids(run: Run, token: int | str | Sequence[int] | None) -> list[int]:
 
 def _continued(run: Run, ids: list[int], made: int, decoding: Decoding | None) -> Run:
     """A run over `ids`, which shares what it can of `run`, of which `made` steps may be used."""
-    check_length(run.loaded, len(ids))
+    check_length(run.loaded, len(ids), "text")
     known = run.token_ids[: run.prompt_length + made]
     common = common_beginning(known, ids)
     if run.anatomy.state_bytes and common >= run.prompt_length:

@@ -90,7 +90,7 @@ class Scoring:
 
     def __init__(self, loaded: Loaded, text: str) -> None:
         self.loaded = loaded
-        self.token_ids = encode(loaded, text)
+        self.token_ids = encode(loaded, text, "text")
         if len(self.token_ids) < 2:
             raise ValueError("The text has only one token, and nothing precedes it: type a few more words.")
         anatomy = prepare(loaded.model)

@@ -24,33 +24,37 @@ WORD_START = "\u2581"
 """SentencePiece marks a leading space with this character."""
 
 
-def encode(loaded: Loaded, prompt: str) -> list[int]:
+def encode(loaded: Loaded, prompt: str, what: str = "prompt") -> list[int]:
     """Token ids of a prompt, special tokens as the tokenizer adds them; one that begins with its start is not doubled.
+
+    `what` is what sentences call the prompt.
 
     Raises:
         ValueError: one sentence, when the prompt is no text, empty, not valid Unicode, or longer than the context.
     """
     if not isinstance(prompt, str):
-        raise ValueError("The prompt must be text.")
+        raise ValueError(f"The {what} must be text.")
     if not prompt.strip("\x00"):
-        raise ValueError("The prompt is empty: type a few words for the model to continue.")
+        raise ValueError(
+            f"The {what} is empty: type a few words for the model to {'continue' if what == 'prompt' else 'read'}."
+        )
     _refuse_lone_surrogates(prompt)
     start = loaded.tokenizer.bos_token
     written = bool(start) and prompt.startswith(start)
     ids = loaded.tokenizer(prompt, add_special_tokens=not written, verbose=False)["input_ids"]
     if not ids:
-        raise ValueError("The tokenizer makes no tokens of this prompt: type a few words.")
-    check_length(loaded, len(ids))
+        raise ValueError(f"The tokenizer makes no tokens of this {what}: type a few words.")
+    check_length(loaded, len(ids), what)
     _refuse_foreign_ids(loaded, ids)
     return ids
 
 
-def check_length(loaded: Loaded, length: int) -> None:
+def check_length(loaded: Loaded, length: int, what: str = "prompt") -> None:
     """Raises `ValueError` with one sentence where so many tokens leave no room for a new one."""
     limit = loaded.card.context_length
     if limit is not None and length >= limit:
         raise ValueError(
-            f"The prompt has {length:,} tokens and the model reads {limit:,} at most, one of them new: "
+            f"The {what} has {length:,} tokens and the model reads {limit:,} at most, one of them new: "
             f"shorten it by {length - limit + 1:,} tokens or more."
         )
 

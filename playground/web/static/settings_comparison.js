@@ -141,7 +141,7 @@ function column(proposed, at) {
     const range = { min: knob.low, max: knob.high, step: knob.step, value };
     return el("input", { type: "number", "aria-label": `${knob.label}, ${name}`, ...range });
   });
-  return { name, fields, use: { field, root: el("label", {}, field, name) } };
+  return { name, fields, use: { field, root: el("label", { title: name }, field, "ABCD"[at]) } };
 }
 
 /** @param {string} label @param {number} low @param {number} high @param {number} step @param {number} value */

@@ -144,7 +144,8 @@ export class TextScore {
     try {
       const Plotly = await plotly();
       const { data, layout } = this.answer.figure;
-      const fitted = { ...layout, width: undefined, autosize: true };
+      const place = { title: undefined, margin: { ...layout.margin, t: 48 }, width: undefined, autosize: true };
+      const fitted = { ...layout, ...place }; // the heading stands on the page
       await Plotly.newPlot(this.plot, data, fitted, { responsive: true, displaylogo: false });
     } catch {
       setText(this.plot, "The figure could not be loaded: score the text again.");
