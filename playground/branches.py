@@ -14,11 +14,6 @@ from playground.records import Decoding, Origin
 from playground.runs import Run
 from playground.tokens import check_length, edited, encode_piece
 
-MOVED_ON = (
-    "Some layers of this model keep a state in place of all positions, and it has moved on: "
-    "change the prompt, or start a new run."
-)
-
 
 def branch(
     run: Run, step: int, token: int | str | Sequence[int] | None = None, decoding: Decoding | None = None
@@ -27,7 +22,8 @@ def branch(
 
     Keys, values, queries and logits of the shared positions are not computed again. While the branch is decoded it
     works on a copy of the shared keys and values, since kernels want one block; afterwards it reads them in `run`'s own
-    memory, where nobody writes any more.
+    memory, where nobody writes any more. Where some layers keep a state in place of all positions, that state has moved
+    on: such a model reads the shared text again.
 
     Args:
         run: any run, finished or not; it stays as it is.
@@ -74,16 +70,16 @@ def _continued(run: Run, ids: list[int], made: int, decoding: Decoding | None) -
     check_length(run.loaded, len(ids), "text")
     known = run.token_ids[: run.prompt_length + made]
     common = common_beginning(known, ids)
-    if run.anatomy.state_bytes and common >= run.prompt_length:
-        raise ValueError(MOVED_ON)
     past = _same_prompt(run, ids, common) if common >= run.prompt_length else _new_prompt(run, ids, common)
     return Run(run.loaded, "", decoding or run.decoding, run.chunk, past)
 
 
 def _same_prompt(run: Run, ids: list[int], common: int) -> Past:
     step = common - run.prompt_length
-    ready = run.step_logits.kept[step] if step < len(run.step_logits) else None
+    rereads = run.anatomy.state_bytes > 0
+    ready = run.step_logits.kept[step] if step < len(run.step_logits) and not rereads else None
     rows = common if ready is not None else common - 1  # without its logits the last position is computed once more
+    rows = 0 if rereads else rows
     forced = tuple(ids[common:])
     return Past(
         origin=Origin(run.id, rows, step, len(forced)),

@@ -60,7 +60,7 @@ class Generation:
         self.device = loaded.device
         self.id = secrets.token_urlsafe(16)
         self.prompt_length = past.prompt_length or len(self.token_ids)
-        self.chunk = chunk if self.anatomy.resumes else self.prompt_length
+        self.chunk = chunk if self.anatomy.resumes else len(self.token_ids)
         self.capacity = _capacity(loaded, len(self.token_ids) + len(past.forced), decoding.max_new_tokens)
         self.state, self.reason = "pending", ""
         self.steps: list[Step] = list(past.steps)
@@ -138,7 +138,7 @@ class Generation:
             self.rest()
             return None
         started = perf_counter()
-        if self.rows < self.prompt_length:
+        if self.rows < len(self.token_ids) - 1:
             return self._prefill(started)
         self.state = "running"
         ready, self._ready = self._ready, None
@@ -146,8 +146,8 @@ class Generation:
 
     def _prefill(self, started: float) -> Step | None:
         self.state = "prefill"
-        logits = self._forward(self.token_ids[self.rows : min(self.rows + self.chunk, self.prompt_length)])
-        if self.rows == self.prompt_length:
+        logits = self._forward(self.token_ids[self.rows : self.rows + self.chunk])
+        if self.rows == len(self.token_ids):
             return self._step(logits, started)
         self.seconds_prefill += perf_counter() - started
         return None

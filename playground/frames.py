@@ -16,7 +16,7 @@ begin    seq 0. `model`: name, architecture, parameters, vocab_size, dtype, devi
          parent's own), `step` (the branch's first own step), `forced` (tokens given in place of draws).
          `prompt_length` P, `planned` (positions at most),
          `tokens`: [{id, text}] of the prompt.
-prefill  `done` of `of` prompt positions are computed.
+prefill  `done` of `of` positions of the text that is given are computed.
 steps    What came since the last message: `steps` from index `first`; the rows of attention `rows` {first, count};
          `tiles` of the mosaic; `focus`: rows of the head in focus, or null; `norms`: f32 [layers, 2, count], root mean
          square of the new K and V vectors; `caches`, one a step; `clock`; `texts`: {id: text} of ids not sent before.
@@ -149,7 +149,7 @@ def _stage_names(decoding: Decoding) -> list[Json]:
 
 def prefill(run: Run, cursor: Cursor) -> Json:
     """How much of the prompt is computed."""
-    return cursor.next(run, "prefill", done=run.rows, of=run.prompt_length)
+    return cursor.next(run, "prefill", done=run.rows, of=len(run.token_ids))
 
 
 @torch.inference_mode()

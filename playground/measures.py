@@ -96,7 +96,8 @@ class Scoring:
         anatomy = prepare(loaded.model)
         self.done = 0
         self._cache = anatomy.cache(len(self.token_ids))
-        self._chunk = max(1, min(MOST_AT_ONCE, LOGITS_AT_ONCE // (4 * loaded.card.vocab_size)))
+        most = max(1, min(MOST_AT_ONCE, LOGITS_AT_ONCE // (4 * loaded.card.vocab_size)))
+        self._chunk = most if anatomy.resumes else len(self.token_ids)
         self._parts: list[tuple[Floats, Floats, NDArray[np.int64]]] = []
 
     @property
@@ -108,7 +109,7 @@ class Scoring:
     def advance(self) -> None:
         """One forward pass."""
         end = min(self.done + self._chunk, len(self.token_ids) - 1)
-        inputs = torch.tensor([self.token_ids[self.done : end]], device=self.loaded.model.device)
+        inputs = torch.tensor([self.token_ids[self.done : end]], device=self.loaded.device)
         output = self.loaded.model(input_ids=inputs, past_key_values=self._cache, use_cache=True)
         asked = torch.tensor(self.token_ids[self.done + 1 : end + 1], device=output.logits.device)
         self._parts.append(_scores(output.logits[0].float(), asked))

@@ -14,8 +14,9 @@ import transformers
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from models import Loaded
-from playground import Decoding, Run, frames, generate
+from playground import Decoding, Origin, Run, branch, frames, generate
 from playground.engine import plan_bytes
+from playground.past import Past
 from tests.playground.conftest import PROMPT, VOCAB_SIZE
 
 DECODING = Decoding(max_new_tokens=8, temperature=0.0, stop_at_end=False)
@@ -148,3 +149,19 @@ def test_two_runs_of_one_hybrid_do_not_mix(tiny: Loaded, ran: Callable[[str], Ru
         for run in runs:
             run.advance()
     assert runs[0].token_ids == runs[1].token_ids == ran("Lfm2").token_ids
+
+
+@pytest.mark.parametrize("family", HYBRIDS)
+def test_a_branch_of_a_hybrid_reads_the_text_again_and_equals_a_fresh_run(
+    family: str, ran: Callable[[str], Run]
+) -> None:
+    run = ran(family)
+    made = branch(run, 3, [17]).finish()
+    assert made.origin == Origin(run.id, 0, 3, 1)
+    ids = tuple(made.token_ids[: run.prompt_length + 3])
+    past = Past(token_ids=ids, prompt_length=len(ids))
+    fresh = Run(run.loaded, "", run.decoding, run.chunk, past).finish()
+    size = np.abs(fresh.logits(0)).max()
+    np.testing.assert_allclose(made.logits(3), fresh.logits(0), atol=1e-5 * size)
+    assert len(made.token_ids) == len(ids) + 1 + run.decoding.max_new_tokens
+    assert made.steps[:3] == run.steps[:3]
