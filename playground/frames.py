@@ -14,8 +14,8 @@ begin    seq 0. `model`: name, architecture, parameters, vocab_size, dtype, devi
          step; `eras`: [{first, decoding, stages}], since which step which settings hold: a branch's earlier steps were
          drawn under its parent's. `branch`: null, or `run` (the parent's id), `shared` (positions that are the
          parent's own), `step` (the branch's first own step), `forced` (tokens given in place of draws).
-         `prompt_length` P, `planned` (positions at most),
-         `tokens`: [{id, text}] of the prompt.
+         `prompt_length` P, `planned` (positions at most), `end_ids` (tokens that end the text), `tokens`: [{id, text}]
+         of the prompt.
 prefill  `done` of `of` positions of the text that is given are computed.
 steps    What came since the last message: `steps` from index `first`; the rows of attention `rows` {first, count};
          `tiles` of the mosaic; `focus`: rows of the head in focus, or null; `norms`: f32 [layers, 2, count], root mean
@@ -55,6 +55,7 @@ from torch import Tensor
 
 from models import head_scores
 from playground import attention, rope, sampling
+from playground.tokens import end_ids
 
 if TYPE_CHECKING:
     from playground.anatomy import Rotary
@@ -139,6 +140,7 @@ def begin(run: Run, cursor: Cursor) -> Json:
         branch=None if run.origin is None else asdict(run.origin),
         prompt_length=run.prompt_length,
         planned=run.capacity,
+        end_ids=sorted(end_ids(run.loaded)),
         tokens=[{"id": each, "text": run.piece(each)} for each in prompt],
     )
 

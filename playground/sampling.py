@@ -195,17 +195,24 @@ def _stages(applied: Sequence[Applied], columns: Sequence[Sequence[float]]) -> t
     )
 
 
+def cumulative(probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """Ids of the tokens with a probability, ascending, and the sums up to and with each, float64.
+
+    probabilities: (V,). Summed in float64, so that 100,000 small terms do not shift the borders.
+    """
+    alive = probabilities.nonzero()[:, 0] if not probabilities.is_cpu else _nonzero(probabilities)
+    return alive, probabilities[alive].double().cumsum(-1)
+
+
 def draw(probabilities: Tensor, uniform: float) -> int:
     """The token whose slice of the cumulative distribution (token-id order) holds `uniform`, in [0, 1).
 
-    probabilities: (V,). Summed in float64, so that 100,000 small terms do not shift the borders. Tokens without
-    probability are never drawn.
+    probabilities: (V,). Tokens without probability are never drawn.
     """
-    alive = probabilities.nonzero()[:, 0] if not probabilities.is_cpu else _nonzero(probabilities)
-    cumulative = probabilities[alive].double().cumsum(-1)
-    total = cumulative[-1:]
-    index = torch.searchsorted(cumulative, total * uniform, right=True)
-    last = torch.searchsorted(cumulative, total)  # rounding may carry the product up to the total itself
+    alive, sums = cumulative(probabilities)
+    total = sums[-1:]
+    index = torch.searchsorted(sums, total * uniform, right=True)
+    last = torch.searchsorted(sums, total)  # rounding may carry the product up to the total itself
     return int(alive[torch.minimum(index, last)])
 
 

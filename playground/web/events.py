@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import gradio as gr
 
+from playground import words
 from playground.records import Decoding
 from playground.sessions import Store
 from playground.web import family, measuring
-from playground.web.layout import SETTINGS, Page
+from playground.web.knobs import GROUPS, PRESETS, SETTINGS, TYPED
+from playground.web.layout import Page
 from playground.web.watching import watch
 
 PRIVATE: Any = {"api_visibility": "private", "concurrency_limit": None, "show_progress": "hidden"}
@@ -25,7 +28,7 @@ def wire(page: Page, store: Store, loaded: Any) -> None:
     async def generate(request: gr.Request, asked: Any) -> AsyncIterator[Any]:
         try:
             prompt, values = asked_for(asked)
-            entry = store.start(str(request.session_hash), loaded, prompt, decoding_from(values))
+            entry = store.start(str(request.session_hash), loaded, prompt, decoding_from(loaded, values))
         except ValueError as error:
             yield refusal(str(error))
             return
@@ -40,9 +43,10 @@ def wire(page: Page, store: Store, loaded: Any) -> None:
 
     # With every streamed message Gradio tells all inputs and outputs of its event that it still goes on, which takes
     # longer than drawing a panel does. So the values are gathered first, and the event has one of each.
+    settings = list(page.settings.values())
     gathered = page.generate.click(
         None,
-        [page.prompt, *page.settings],
+        [page.prompt, *settings],
         [page.asked],
         js="(...values) => [values]",
         trigger_mode="multiple",
@@ -61,15 +65,51 @@ def wire(page: Page, store: Store, loaded: Any) -> None:
     page.stop.click(stop, None, None, trigger_mode="multiple", api_name="page_stop", **PRIVATE)
     page.blocks.unload(leave)
     measuring.wire(page.measures, store, loaded)
-    family.wire(page, store, page.settings, lambda values: decoding_from(checked(values)), refusal)
+    values = list(page.settings.values())
+    family.wire(page, store, values, lambda raw: decoding_from(loaded, checked(raw)), refusal)
+    _wire_settings(page, loaded)
+
+
+def _wire_settings(page: Page, loaded: Any) -> None:
+    """Moved settings are told to the browser's modules; typed words are read by the model's tokenizer."""
+    settings = list(page.settings.values())
+    groups = {each.name: [knob.name for knob in each.knobs] for each in GROUPS}
+    presets = {each.name: dict(each.values) for each in PRESETS}
+    told = json.dumps({"names": SETTINGS, "typed": TYPED, "groups": groups, "presets": presets})
+    # kept on the window, too: the page may be built before the module that wants to know has been loaded
+    tell = f"(...values) => {{ window.playgroundSettings = [values, {told}]; window.playground?.settingsChanged(); }}"
     gr.on(
-        [each.change for each in page.settings],  # type: ignore[attr-defined]
+        [*(each.change for each in settings), page.blocks.load],  # type: ignore[attr-defined]
         None,
-        list(page.settings),
+        settings,
         None,
-        js="(...values) => window.playground?.settingsChanged(values)",
+        js=tell,
         **PRIVATE,
     )
+
+    def read_words(*typed: Any) -> dict[str, Any]:
+        return words_read(loaded, dict(zip(TYPED, typed, strict=True)))
+
+    boxes = [page.settings[name] for name in TYPED]
+    reading: Any = {"inputs": boxes, "outputs": [page.words], "api_name": "page_words", **PRIVATE}
+    gr.on([each.blur for each in boxes], read_words, preprocess=False, trigger_mode="always_last", **reading)  # type: ignore[attr-defined]
+    for preset in PRESETS:
+        outputs = [page.settings[name] for name in preset.values]
+        values = json.dumps([list(each) if isinstance(each, tuple) else each for each in preset.values.values()])
+        pressed = page.presets[preset.name].click(None, None, outputs, js=f"() => {values}", **PRIVATE)
+        pressed.then(None, settings, None, js=tell, **PRIVATE)
+        if any(name in TYPED for name in preset.values):
+            pressed.then(read_words, preprocess=False, **reading)
+
+
+def words_read(loaded: Any, typed: Mapping[str, Any]) -> dict[str, Any]:
+    """What the tokenizer makes of the typed words: `notes` for people and `settings` by name, or why not: `refused`."""
+    try:
+        decoding = words.decoding(loaded, typed)
+        found = words.read(loaded, typed)
+    except ValueError as error:
+        return {"refused": str(error), "at": next(_refusals)}
+    return {"notes": list(found.notes), "settings": {name: getattr(decoding, name) for name in found.settings}}
 
 
 def asked_for(asked: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -91,12 +131,12 @@ def refusal(sentence: str) -> dict[str, Any]:
     return {"refused": sentence, "at": next(_refusals)}
 
 
-def decoding_from(values: tuple[Any, ...]) -> Decoding:
+def decoding_from(loaded: Any, values: tuple[Any, ...]) -> Decoding:
     """The settings from the widgets' raw values. Raises `ValueError` with one sentence."""
     settings = dict(zip(SETTINGS, values, strict=True))
-    return Decoding.from_json({name: rounded(value) for name, value in settings.items()})
+    return words.decoding(loaded, {name: rounded(value) for name, value in settings.items()})
 
 
 def rounded(value: Any) -> Any:
     """Slider values without the dust of binary fractions: 0.15 + 0.15 is shown and used as 0.3."""
-    return round(value, 6) if isinstance(value, float) and math.isfinite(value) else value
+    return (round(value, 6) or value) if isinstance(value, float) and math.isfinite(value) else value

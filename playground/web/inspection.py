@@ -13,6 +13,7 @@ import numpy as np
 
 from playground import frames, rope
 from playground.sessions import Entry, RefusedError, Store
+from playground.waterfall import waterfall as told_waterfall
 from playground.web import figures
 from playground.web.figure_data import AttentionData, CacheData, NextTokenData, RopeData
 
@@ -25,7 +26,7 @@ FIGURE_POSITIONS = 512
 
 
 def server_functions(store: Store) -> list[Callable[[Any], Answer]]:
-    """The functions for `Live(server_functions=...)`: focus, rows, angles, details, logits, texts, backfill, figure."""
+    """For `Live(server_functions=...)`: focus, rows, angles, details, waterfall, logits, texts, backfill, figure."""
 
     def focus(request: Any) -> Answer:
         return answered(_focus, store, request)
@@ -39,6 +40,9 @@ def server_functions(store: Store) -> list[Callable[[Any], Answer]]:
     def details(request: Any) -> Answer:
         return answered(_details, store, request)
 
+    def waterfall(request: Any) -> Answer:
+        return _answer(_waterfall, store, request)
+
     def logits(request: Any) -> Answer:
         return answered(_logits, store, request)
 
@@ -51,7 +55,7 @@ def server_functions(store: Store) -> list[Callable[[Any], Answer]]:
     def figure(request: Any) -> Answer:
         return answered(_figure, store, request)
 
-    return [focus, rows, angles, details, logits, texts, backfill, figure]
+    return [focus, rows, angles, details, waterfall, logits, texts, backfill, figure]
 
 
 def answered(ask: Callable[[Entry, Mapping[str, Any]], Answer], store: Store, request: Any) -> Answer:
@@ -112,6 +116,10 @@ def _details(entry: Entry, request: Mapping[str, Any]) -> Answer:
     made = len(entry.run.steps)
     first = whole(request, "first", made)
     return frames.details(entry.run, first, whole(request, "last", made + 1, first + 1))
+
+
+def _waterfall(entry: Entry, request: Mapping[str, Any]) -> Answer:
+    return told_waterfall(entry.run, whole(request, "step", len(entry.run.steps)))
 
 
 def _logits(entry: Entry, request: Mapping[str, Any]) -> Answer:

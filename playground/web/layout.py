@@ -9,35 +9,35 @@ from typing import Any
 
 import gradio as gr
 
-from playground.records import Decoding
+from playground.web import knobs
 from playground.web.examples import EXAMPLES
+from playground.web.knobs import Knob
 from playground.web.live import STATIC, Live
 from playground.web.loss_figure import loss_figure
 from playground.web.measuring import Measures, most
-from playground.web.notice import notice
+from playground.web.notice import notice, words_note
+from playground.web.order import Order
 
 NAME = "Decoder Playground"
 
 
 @dataclass(frozen=True)
 class Page:
-    """The parts of the page that events use; `settings` in the order of `SETTINGS`.
+    """The parts of the page that events use; `settings` by name, in the order of `knobs.SETTINGS`.
 
     `asked` is not seen: its value is the prompt and the settings as they were when Generate was pressed.
     """
 
     blocks: gr.Blocks
     prompt: gr.Textbox
-    settings: tuple[gr.components.Component, ...]
+    settings: Mapping[str, gr.components.Component]
+    presets: Mapping[str, gr.Button]
+    words: gr.HTML
     generate: gr.Button
     stop: gr.Button
     asked: gr.HTML
     live: gr.HTML
     measures: Measures
-
-
-SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens", "seed")
-"""Names of the settings in the order of the widgets."""
 
 
 def build(facts: Mapping[str, Any], new_tokens: int, server_functions: Sequence[Callable[..., Any]]) -> Page:
@@ -55,7 +55,7 @@ def build(facts: Mapping[str, Any], new_tokens: int, server_functions: Sequence[
                 with gr.Column(elem_id="settings", scale=0, min_width=296):
                     prompt = _prompt()
                     generate, stop = _buttons()
-                    settings = _sampling(new_tokens)
+                    presets, settings, words = _sampling(new_tokens)
                     asked = gr.HTML(None, html_template="", visible="hidden", apply_default_css=False, padding=False)
                 with gr.Column(elem_id="stage", scale=1, min_width=320):
                     live = Live(server_functions=list(server_functions))
@@ -63,12 +63,12 @@ def build(facts: Mapping[str, Any], new_tokens: int, server_functions: Sequence[
                 measures = Measures(most(new_tokens))
             with gr.Tab("Model", elem_id="model-view"):
                 _model(facts)
-    return Page(blocks, prompt, settings, generate, stop, asked, live, measures)
+    return Page(blocks, prompt, settings, presets, words, generate, stop, asked, live, measures)
 
 
 def head() -> str:
     """Style sheets and modules of the page, relative to it, so that it can live below any path."""
-    sheets = [name for name in ("app.css", "live.css", "measures.css") if (STATIC / name).exists()]
+    sheets = [name for name in ("app.css", "settings.css", "live.css", "measures.css") if (STATIC / name).exists()]
     links = [f'<link rel="stylesheet" href="static/{name}">' for name in sheets]
     return "\n".join([*links, '<script type="module" src="static/settings.js"></script>'])
 
@@ -113,21 +113,48 @@ def _buttons() -> tuple[gr.Button, gr.Button]:
     return generate, stop
 
 
-def _sampling(new_tokens: int) -> tuple[gr.components.Component, ...]:
-    start = Decoding()
+def _sampling(new_tokens: int) -> tuple[dict[str, gr.Button], dict[str, gr.components.Component], gr.HTML]:
+    """Presets, settings by name, and the place for what the tokenizer makes of typed words."""
     with gr.Accordion("Sampling", open=True, elem_id="sampling"):
-        sliders = (
-            gr.Slider(0, 2, start.temperature, step=0.05, label="Temperature"),
-            gr.Slider(0, 200, start.top_k, step=1, label="Top-k"),
-            gr.Slider(0.01, 1, start.top_p, step=0.01, label="Top-p"),
-            gr.Slider(0, 1, start.min_p, step=0.01, label="Min-p"),
-            gr.Slider(0.5, 2, start.repetition_penalty, step=0.05, label="Repetition penalty"),
-            gr.Slider(1, new_tokens, min(start.max_new_tokens, new_tokens), step=1, label="Max new tokens"),
-        )
+        presets = _presets()
+        settings = {each.name: _widget(each) for each in knobs.BASIC}
+        length = min(knobs.start("max_new_tokens"), new_tokens)
+        settings["max_new_tokens"] = gr.Slider(1, new_tokens, length, step=1, label="Max new tokens")
         with gr.Row(elem_id="seed-row"):
-            seed = gr.Number(start.seed, label="Seed", precision=0, minimum=0, elem_id="seed", min_width=120)
+            seed = gr.Number(knobs.start("seed"), label="Seed", precision=0, minimum=0, elem_id="seed", min_width=120)
             gr.Button("New seed", size="sm", elem_id="dice", scale=0, min_width=84)
-    return (*sliders, seed)
+        settings["seed"] = seed
+        for group in knobs.GROUPS:
+            with _folded(group.title, group.name):
+                settings |= {each.name: _widget(each) for each in group.knobs}
+        words = words_note()
+        with _folded("Order of stages", "order"):
+            settings["order"] = Order(knobs.start("order"), knobs.STAGE_LABELS, knobs.ORDERS)
+    return presets, settings, words
+
+
+def _presets() -> dict[str, gr.Button]:
+    with gr.Row(elem_id="presets"):
+        return {
+            each.name: gr.Button(each.label, size="sm", elem_id=f"preset-{each.name}", min_width=0, scale=0)
+            for each in knobs.PRESETS
+        }
+
+
+def _folded(title: str, name: str) -> gr.Accordion:
+    return gr.Accordion(title, open=False, elem_id=f"group-{name}", elem_classes="knobs")
+
+
+def _widget(knob: Knob) -> gr.components.Component:
+    value = knobs.start(knob.name)
+    words: dict[str, Any] = {"label": knob.label, "info": knob.hint or None}
+    if knob.choices:
+        return gr.Radio(list(knob.choices), value=value, **words)
+    if isinstance(value, bool):
+        return gr.Checkbox(value, **words)
+    if knob.name in knobs.TYPED:
+        return gr.Textbox(value, lines=2, max_lines=6, placeholder=knob.placeholder, **words)
+    return gr.Slider(knob.low, knob.high, value, step=knob.step, **words)
 
 
 def _model(facts: Mapping[str, Any]) -> None:

@@ -34,7 +34,7 @@ class Live(gr.HTML, metaclass=WithoutStub):
 
     Args:
         server_functions: what the browser may ask for, each taking one dictionary: focus, rows, angles, details,
-            logits, texts, backfill, figure, tree, replay, compare.
+            waterfall, logits, texts, backfill, figure, tree, replay, compare.
     """
 
     def __init__(

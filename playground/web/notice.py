@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gradio as gr
 
+from playground.web.live import STATIC
+
 # The sentence reaches the page as text, never as markup: a template would be evaluated.
 _ON_LOAD = """
 const line = element.querySelector('[role=alert]');
@@ -25,5 +27,17 @@ def notice() -> gr.HTML:
         js_on_load=_ON_LOAD,
         apply_default_css=False,
         elem_id="notice",
+        padding=False,
+    )
+
+
+def words_note() -> gr.HTML:
+    """What the tokenizer makes of typed words; the value is {notes, settings} or {refused}."""
+    return gr.HTML(
+        None,
+        html_template='<ul role="status" class="words-note"></ul>',
+        js_on_load=(STATIC / "words_bootstrap.js").read_text(encoding="utf-8"),
+        apply_default_css=False,
+        elem_id="words-note",
         padding=False,
     )

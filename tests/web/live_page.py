@@ -9,6 +9,7 @@ from typing import Any
 
 from models import Loaded
 from playground import Decoding, Run, frames, generate
+from playground.waterfall import waterfall
 from playground.web.layout import STATIC
 from playground.web.live import PLACE
 
@@ -20,7 +21,7 @@ PAGE = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>liv
 
 MOUNT = """async () => {
   const { mount } = await import("/static/live.js");
-  const names = ["focus", "rows", "angles", "details", "logits", "texts", "backfill", "figure",
+  const names = ["focus", "rows", "angles", "details", "waterfall", "logits", "texts", "backfill", "figure",
     "tree", "replay", "compare"];
   const server = Object.fromEntries(names.map((name) => [name, (request) => window.ask(name, request)]));
   const props = { value: null };
@@ -74,6 +75,9 @@ class Tape:
 
     def _details(self, first: int, last: int) -> dict[str, Any]:
         return frames.details(self.run, first, last)
+
+    def _waterfall(self, step: int) -> dict[str, Any]:
+        return waterfall(self.run, step)
 
     def _logits(self, step: int) -> dict[str, Any]:
         return frames.logits(self.run, step)

@@ -11,18 +11,10 @@ import pytest
 
 from playground import Decoding
 from playground.sessions import RefusedError
-from playground.web import events, layout
+from playground.web import events, knobs, layout
 from tests.web.conftest import Served
 
-VALUES = {
-    "temperature": 0.8,
-    "top_k": 0,
-    "top_p": 1,
-    "min_p": 0,
-    "repetition_penalty": 1,
-    "max_new_tokens": 20,
-    "seed": 7,
-}
+VALUES: dict[str, Any] = {name: knobs.start(name) for name in knobs.SETTINGS} | {"max_new_tokens": 20, "seed": 7}
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +102,16 @@ def test_generate_streams_numbered_frames_to_the_end(visitor: Visitor) -> None:
         ("Hello", {"top_p": [1]}, "top_p"),
         ("Hello", {"max_new_tokens": 100_000}, "ask for 400"),
         ("Hello", {"seed": None}, "seed"),
+        ("Hello", {"top_p": 0}, "top_p is 0, which leaves nothing"),
+        ("Hello", {"top_k": -3}, "top_k is -3"),
+        ("Hello", {"temperature": 1e-9}, "temperature"),
+        ("Hello", {"mirostat": 3}, "mirostat is 3"),
+        ("Hello", {"banned_words": "x\n" * 1001}, "1,000"),
+        ("Hello", {"banned_words": "cat", "forced_words": "cat"}, "take it out of one"),
+        ("Hello", {"word_bias": "cat"}, "has no number"),
+        ("Hello", {"stop_strings": "x" * 200}, "stop_strings"),
+        ("Hello", {"order": ["heat"]}, "order must name stages"),
+        ("Hello", {"stop_at_end": "yes"}, "stop_at_end"),
     ],
 )
 def test_bad_input_becomes_a_notice_and_leaves_the_rest_alone(
@@ -161,22 +163,39 @@ def test_closing_the_tab_frees_its_memory(served: Served, config: dict[str, Any]
     assert served.store.wait(lambda: served.store.used(tab.session) == 0, seconds=20)
 
 
-def test_settings_are_read_in_the_order_of_the_widgets() -> None:
-    assert events.decoding_from(tuple(VALUES.values())) == Decoding(
-        **{**VALUES, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
-    )
-    assert tuple(VALUES) == layout.SETTINGS
+def test_settings_are_read_in_the_order_of_the_widgets(loaded: Any) -> None:
+    assert events.decoding_from(loaded, tuple(VALUES.values())) == Decoding(max_new_tokens=20, seed=7)
 
 
-def test_slider_values_lose_the_dust_of_binary_fractions() -> None:
+def test_typed_words_become_the_ids_of_the_loaded_model(loaded: Any) -> None:
+    typed = {"banned_words": '"x"', "forced_words": '"yz"', "word_bias": '"q" -2', "stop_strings": "The end\n\\n\\n"}
+    decoding = events.decoding_from(loaded, tuple({**VALUES, **typed}.values()))
+    x, y, z, q = loaded.tokenizer("xyzq")["input_ids"]
+    assert decoding.bad_words_ids == ((x,),)
+    assert decoding.force_words_ids == ((y, z),)
+    assert decoding.sequence_bias == (((q,), -2.0),)
+    assert decoding.stop_strings == ("The end", "\n\n")
+
+
+def test_slider_values_lose_the_dust_of_binary_fractions(loaded: Any) -> None:
     values = dict(VALUES, temperature=0.1 + 0.2)
-    assert events.decoding_from(tuple(values.values())).temperature == 0.3
+    assert events.decoding_from(loaded, tuple(values.values())).temperature == 0.3
 
 
-def test_numbers_that_are_none_are_refused() -> None:
+def test_numbers_that_are_none_are_refused(loaded: Any) -> None:
     for poison in (float("nan"), float("inf"), -float("inf")):
         with pytest.raises(ValueError, match="temperature"):
-            events.decoding_from((poison, *list(VALUES.values())[1:]))
+            events.decoding_from(loaded, (poison, *list(VALUES.values())[1:]))
+
+
+def test_what_the_tokenizer_makes_of_words_is_told(visitor: Visitor) -> None:
+    visitor.join("page_words", '"x"', "", '"yz" 2', "\\n", "")
+    told = next(m for m in visitor.stream() if m["msg"] == "process_completed")["output"]["data"][0]
+    assert told["notes"][0] == '"x" is "x".'
+    assert "where it is 2 tokens" in told["notes"][1]
+    assert len(told["settings"]["bad_words_ids"]) == 1
+    assert told["settings"]["dry_sequence_breakers"] == ["\n"]
+    assert events.words_read(None, {"banned_words": 3})["refused"]
 
 
 def test_equal_refusals_differ() -> None:
@@ -196,10 +215,14 @@ def test_the_widgets_carry_their_names(config: dict[str, Any]) -> None:
         name = part["props"].get("label") or part["props"].get("value")
         by_type.setdefault(part["type"], []).append(name)
     names = ["Temperature", "Top-k", "Top-p", "Min-p", "Repetition penalty", "Max new tokens"]
-    assert by_type["slider"] == names
-    assert by_type["textbox"] == ["Prompt"]
+    assert by_type["slider"][: len(names)] == names
+    assert by_type["textbox"][0] == "Prompt"
     assert by_type["number"] == ["Seed"]
     assert {"Generate", "Stop"} <= set(by_type["button"])
+    folded = [each for group in knobs.GROUPS for each in group.knobs]
+    for kind in ("slider", "textbox", "radio", "checkbox"):
+        assert set(by_type[kind]) <= {"Prompt", *names, *(each.label for each in folded)}
+    assert sum(len(by_type[kind]) for kind in ("slider", "textbox", "radio", "checkbox")) == 7 + len(folded)
 
 
 def test_text_of_the_model_card_cannot_become_markup() -> None:

@@ -91,6 +91,11 @@ export class BranchDrawer {
       const candidate = /** @type {any} */ (next).candidateAt(event);
       if (candidate && !candidate.drawn) this.choose(candidate.id);
     });
+    /** @type {any} */ (next)?.waterfall.root.addEventListener("click", (/** @type {MouseEvent} */ event) => {
+      const place = /** @type {HTMLElement} */ (event.target).closest("[data-candidate]");
+      const id = Number(/** @type {HTMLElement|null} */ (place)?.dataset.candidate);
+      if (place && id !== app.view.step?.id) this.choose(id);
+    });
     this.again.addEventListener("click", () => this.begin({ step: this.step }));
     this.edited.addEventListener("click", () => this.begin({ text: this.text.value }));
     this.editing.addEventListener("toggle", () => {

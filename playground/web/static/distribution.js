@@ -1,6 +1,8 @@
 // @ts-check
 /** What the next-token panel shows of a step: what happened, or what other settings would have made of it. */
-import { applyStages, describe, draw, foreignStage, largest, recent } from "./sampling.js";
+import { contextOf } from "./penalties.js";
+import { applyStages, describe, draw, foreignStage, largest } from "./sampling.js";
+import { fallOf, greedyFallen } from "./waterfall_math.js";
 
 /**
  * @typedef {{
@@ -9,9 +11,9 @@ import { applyStages, describe, draw, foreignStage, largest, recent } from "./sa
  * `drawn`: the token of the text; `chosen`: the one that the same random number picks under the settings shown
  * @typedef {{
  *   stages: import('./types.js').Stage[], candidates: Candidate[], rest: {count: number, mass: number[]},
- *   whatIf: boolean, whole: boolean, chosen: number, foreign?: string,
+ *   whatIf: boolean, whole: boolean, chosen: number, foreign?: string, fall?: () => import('./waterfall_math.js').Fall,
  * }} Distribution  `rest`: everything that has no row, its mass by stage; `whole`: over the whole vocabulary; `foreign`: the
- * stage that keeps the page from re-cutting the step, which is then shown as it happened
+ * stage that keeps the page from re-cutting the step, which is then shown as it happened; `fall`: what each stage did
  */
 
 /** @param {number[]} probabilities by stage @returns {number} */
@@ -28,7 +30,7 @@ const greedyStage = (mass) => ({ name: "greedy", setting: null, kept: 1, mass, e
 /** As it happened, from the step's own record. @param {import('./types.js').ToldStep} step @param {number} vocabulary @returns {Distribution} */
 export function happened(step, vocabulary) {
   const n = step.ids.length;
-  const greedy = step.uniform === null;
+  const greedy = step.uniform === null && !step.forced;
   const stages = greedy ? [...step.stages, greedyStage(step.probabilities[step.ids.indexOf(step.id)])] : step.stages;
   const last = stages.length - 1;
   const candidates = Array.from(step.ids, (id, i) => {
@@ -61,39 +63,53 @@ function restOf(candidates, stages, vocabulary) {
 
 /**
  * The same step under other settings. With the whole vocabulary's logits it is exact; with the most likely ones alone
- * the rest counts as removed by every filter, and `whole` says so. With a stage that this page does not compute, it is
- * what happened, and `foreign` names the stage.
+ * the rest counts as removed by every filter, and `whole` says so. With a stage that the step lacks a random number for,
+ * it is what happened, and `foreign` names the stage.
  * @param {import('./types.js').ToldStep} step @param {import('./types.js').Settings} settings
- * @param {number[]} context ids of all tokens before the step's
+ * @param {Partial<import('./penalties.js').Context>} known of the text before the step
  * @param {import('./types.js').Logits|null} logits @param {number} vocabulary @returns {Distribution}
  */
-export function recut(step, settings, context, logits, vocabulary) {
-  const foreign = foreignStage(settings);
+export function recut(step, settings, known, logits, vocabulary) {
+  const context = contextOf({ ...known, chance: step.chance, mu: step.mu });
+  const foreign = foreignStage(settings, context);
   if (foreign) return { ...happened(step, vocabulary), foreign };
   const whole = logits !== null && logits.ids === null;
   const raw = whole ? logits.logits : logits?.logits || step.logits;
   const ids = whole ? null : logits?.ids || step.ids;
   const place = new Map(ids ? Array.from(ids, (id, i) => /** @type {[number, number]} */ ([id, i])) : []);
   const indexOf = (/** @type {number} */ id) => (ids ? place.get(id) : id);
-  const seen = recent(context, settings.penalty_last_n)
-    .map(indexOf)
-    .filter((i) => i !== undefined);
-  const stages = describe(applyStages(raw, settings, /** @type {number[]} */ (seen)));
-  const known = whole
+  const applied = applyStages(raw, settings, { ...context, place: indexOf });
+  const stages = describe(applied);
+  const mass = whole
     ? 1
     : Math.min(
         1,
         raw.reduce((sum, x) => sum + Math.exp(x - step.lse), 0),
       );
-  const index = choose(stages[stages.length - 1].probabilities, step, settings);
+  const given = step.forced ? indexOf(step.id) : undefined; // nothing was drawn, and nothing would be
+  const index = given ?? choose(stages[stages.length - 1].probabilities, step, settings);
   const chosen = ids ? ids[index] : index;
   if (settings.temperature === 0) stages.push(taken(stages[0].probabilities, index));
   const past = happened(step, vocabulary);
-  const list = past.candidates.map((c) => again(c, stages, indexOf(c.id), known, chosen));
-  if (!list.some((c) => c.chosen)) list.push(newcomer(chosen, stages, indexOf(chosen), known));
-  if (!whole) for (const stage of stages) stage.mass *= known;
-  return { stages, candidates: list, rest: restOf(list, stages, vocabulary), whatIf: true, whole, chosen };
+  const list = past.candidates.map((c) => again(c, stages, indexOf(c.id), mass, chosen));
+  if (!list.some((c) => c.chosen)) list.push(newcomer(chosen, stages, indexOf(chosen), mass));
+  if (!whole) for (const stage of stages) stage.mass *= mass;
+  const fall = whole ? () => fallUnder(applied, step, chosen, stages, settings.temperature === 0) : undefined;
+  const rest = restOf(list, stages, vocabulary);
+  return { stages, candidates: list, rest, whatIf: true, whole, chosen, fall };
 }
+
+/** @param {import('./sampling.js').Applied[]} applied @param {import('./types.js').ToldStep} step @param {number} chosen @param {import('./types.js').Stage[]} stages @param {boolean} greedy */
+function fallUnder(applied, step, chosen, stages, greedy) {
+  const fall = fallOf(applied, [step.id, chosen], greedy ? null : step.uniform);
+  return greedy ? greedyFall(fall, stages, chosen) : fall;
+}
+
+/** With the stage of greedy decoding at its end. @param {import('./waterfall_math.js').Fall} fall @param {import('./types.js').Stage[]} stages @param {number} chosen @returns {import('./waterfall_math.js').Fall} */
+export const greedyFall = (fall, stages, chosen) => ({
+  ...fall,
+  stages: [...fall.stages, greedyFallen(fall.stages[fall.stages.length - 1], chosen, stages[stages.length - 2].kept)],
+});
 
 /** Index of the token that the step's own random number picks, or of the most likely. @param {Float64Array} probabilities @param {import('./types.js').ToldStep} step @param {import('./types.js').Settings} settings */
 function choose(probabilities, step, settings) {

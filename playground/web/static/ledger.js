@@ -43,10 +43,13 @@ const NAMES = /** @type {Record<string, string>} */ ({
   min_new_tokens: "length",
 });
 
+/** @param {{name: string}} stage */
+export const stageName = ({ name }) => NAMES[name] || name;
+
 /** @param {{name: string, setting: number|string|null}} stage */
 export function stageTitle({ name, setting }) {
   const shown = setting === null || setting === "" ? "" : ` ${Number(Number(setting).toPrecision(4))}`;
-  return (NAMES[name] || name) + shown;
+  return stageName({ name }) + shown;
 }
 
 /**

@@ -12,6 +12,7 @@ import { CachePanel } from "./kv_cache.js";
 import { NextTokenPanel } from "./next_token.js";
 import { Palette } from "./palette.js";
 import { RopePanel } from "./rope.js";
+import { meaning } from "./sampling.js";
 import { Selection } from "./selection.js";
 import { StatusRow } from "./status.js";
 import { Store } from "./store.js";
@@ -126,11 +127,8 @@ export class App {
   get whatIfSettings() {
     const { begin } = this.store;
     if (!begin || !this.settings) return null;
-    const own = /** @type {Record<string, any>} */ (begin.decoding);
-    const differs = Object.entries(this.settings).some(
-      ([name, value]) => name in own && Number(own[name]) !== Number(value),
-    );
-    return differs ? this.settings : null;
+    const own = this.store.eraOf(this.selection.step)?.decoding ?? begin.decoding;
+    return meaning({ ...own, ...this.settings }) === meaning(own) ? null : this.settings;
   }
 
   /** Do something once the pointer (or the selection) rests. @param {string} key @param {() => void} act @param {number} [wait] */

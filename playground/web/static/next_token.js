@@ -1,10 +1,11 @@
 // @ts-check
 /** Next token: candidates on their way through the stages, what removed them, and what other settings would do. */
 import { el, setText } from "./dom.js";
-import { happened, recut } from "./distribution.js";
+import { greedyFall, happened, recut } from "./distribution.js";
 import { count, exact, nats, percent, plural, quote, visible } from "./format.js";
-import { columnsOf, drawRows, stageTitle, ROW } from "./ledger.js";
+import { columnsOf, drawRows, stageName, stageTitle, ROW } from "./ledger.js";
 import { Panel } from "./panel.js";
+import { Waterfall, fallTable } from "./waterfall.js";
 
 const EMPTY =
   "The most likely next tokens will show here: how each stage of sampling reshapes them, which ones it removes, and which one was drawn.";
@@ -16,9 +17,23 @@ export class NextTokenPanel {
     this.app = app;
     this.panel = new Panel({ name: "Next token", id: "next", empty: EMPTY, ...app.hooks });
     this.badge = el("span.lv-badge.lv-whatif", { hidden: true }, "What if");
-    this.back = el("button.lv-button", { type: "button", hidden: true }, "Back to what happened");
+    this.back = el(
+      "button.lv-button",
+      { type: "button", hidden: true, "aria-label": "Back to what happened", title: "Back to what happened" },
+      "Back",
+    );
     this.back.addEventListener("click", () => app.whatIf(null));
-    this.panel.controls.append(this.badge, this.back);
+    this.staged = false; // stage by stage, instead of candidate by candidate
+    this.views = el(
+      "div.lv-views",
+      { role: "group", "aria-label": "View" },
+      ...["Candidates", "Stages"].map((name, i) => this.viewButton(name, Boolean(i))),
+    );
+    this.panel.controls.append(this.views, this.badge, this.back);
+    this.waterfall = new Waterfall((stage) => app.selection.set({ stage }));
+    this.panel.body.append(this.waterfall.root);
+    /** What each stage really did, by run and step. @type {Map<string, import('./waterfall_math.js').Fall>} */
+    this.falls = new Map();
     this.stages = el("div.lv-stages", { role: "group", "aria-label": "Stage shown by the bars" });
     this.panel.body.prepend(this.stages);
     this.axis = el("span.lv-axis", {}, el("span", {}, "0"), el("span"));
@@ -28,6 +43,17 @@ export class NextTokenPanel {
     this.stage = 0; // whose probabilities the bars show
     this.end = 1; // of the bars' axis
     this.listen();
+  }
+
+  /** @param {string} name @param {boolean} staged */
+  viewButton(name, staged) {
+    const button = el("button.lv-button", { type: "button", "aria-pressed": String(!staged) }, name);
+    button.addEventListener("click", () => {
+      this.staged = staged;
+      for (const each of this.views.children) each.setAttribute("aria-pressed", String(each === button));
+      this.panel.draw();
+    });
+    return button;
   }
 
   listen() {
@@ -74,14 +100,15 @@ export class NextTokenPanel {
     if (!this.shown || !step) return;
     this.stage = Math.min(this.app.selection.stage ?? Infinity, this.shown.stages.length - 1);
     this.record(view, step, this.shown, this.stage);
-    if (this.panel.pictured) this.picture(this.shown, this.stage);
+    if (this.panel.pictured && !this.staged) this.picture(this.shown, this.stage);
   }
 
   /** @param {import('./live.js').View} view */
   write(view) {
     const { begin, step } = view;
     if (view.waiting) return this.wait(view);
-    this.stages.hidden = !step || this.panel.tabular;
+    this.stages.hidden = !step || this.panel.tabular || this.staged;
+    this.waterfall.root.hidden = !step || this.panel.tabular || !this.staged;
     this.back.hidden = !view.whatIf || !step;
     this.badge.hidden = this.back.hidden || Boolean(this.shown?.foreign);
     if (!begin || view.position < 0) return this.panel.blank();
@@ -89,8 +116,39 @@ export class NextTokenPanel {
     if (!step || !shown) return this.given(view);
     this.panel.reveal();
     this.panel.describe(this.summary(view, step, shown));
+    if (this.staged) return this.writeStages(view, step, shown);
     this.fillStages(shown, this.stage);
     if (this.panel.tabular) this.panel.fillTable(this.table(step, shown));
+  }
+
+  /** Stage by stage. @param {import('./live.js').View} view @param {import('./types.js').ToldStep} step @param {import('./distribution.js').Distribution} shown */
+  writeStages(view, step, shown) {
+    const past = happened(step, view.vocabulary);
+    const pastFall = this.wantFall(view, step, past);
+    const fall = shown.whatIf ? (shown.fall?.() ?? null) : pastFall;
+    this.app.drawn.nextToken.fall = fall;
+    this.app.drawn.nextToken.pastFall = pastFall;
+    if (this.panel.tabular) return this.panel.fillTable(fallTable(shown, fall, step.id));
+    this.panel.canvasHost.hidden = true;
+    const text = (/** @type {number} */ id) => this.app.store.text(id);
+    const given = Boolean(step.forced);
+    const ids = this.waterfall.draw({ shown, past, fall, pastFall, stage: this.stage, drawn: step.id, given, text });
+    this.app.drawn.nextToken.rows = ids.map((id) => ({ id, drawn: id === step.id }));
+  }
+
+  /** What each stage really did, asked for once the selection rests. @param {import('./live.js').View} view @param {import('./types.js').ToldStep} step @param {import('./distribution.js').Distribution} past */
+  wantFall({ store }, step, past) {
+    const key = `${store.run} ${step.index}`;
+    const fall = this.falls.get(key);
+    if (fall) return past.stages.at(-1)?.name === "greedy" ? greedyFall(fall, past.stages, step.id) : fall;
+    if (this.app.selection.follow && !store.finished) return null; // a running generation is not to be slowed
+    this.app.restOn(`waterfall ${key}`, () =>
+      store.fetchOnce(`waterfall ${step.index}`, "waterfall", { step: step.index }, (answer) => {
+        if (this.falls.size > 64) this.falls.clear();
+        this.falls.set(key, answer);
+      }),
+    );
+    return null;
   }
 
   /** The step's details are on their way, or were asked for in vain. @param {import('./live.js').View} view */
@@ -120,7 +178,13 @@ export class NextTokenPanel {
     if (!logits && !(this.app.selection.follow && !store.finished)) {
       this.app.restOn(`logits ${step.index}`, () => store.wantLogits(step.index), WAIT);
     }
-    const context = store.tokens.slice(0, view.position).map((token) => token.id);
+    const context = {
+      ids: store.tokens.slice(0, view.position).map((token) => token.id),
+      prompt: begin.prompt_length,
+      room: begin.planned - view.position,
+      ends: begin.end_ids,
+      text: (/** @type {number} */ id) => store.text(id),
+    };
     const own = store.eraOf(step.index)?.decoding ?? begin.decoding;
     return recut(step, { ...own, ...view.whatIf }, context, logits, vocabulary);
   }
@@ -140,7 +204,7 @@ export class NextTokenPanel {
     shown.stages.forEach((s, i) => {
       const button = this.stages.children[i];
       button.setAttribute("aria-pressed", String(i === stage));
-      setText(button.lastChild, i === 0 ? `${count(s.kept)}` : `${count(s.kept)} left`);
+      setText(button.lastChild, i === 0 || columns.step < 56 ? `${count(s.kept)}` : `${count(s.kept)} left`);
       button.title = `${stageTitle(s)}: ${plural(s.kept, "token")} left with ${percent(s.mass)} of the raw mass, entropy ${nats(s.entropy)}`;
     });
     setText(this.axis.lastChild, percent(this.end));
@@ -225,7 +289,7 @@ export class NextTokenPanel {
     const drew = `Step ${step.index} ${verb} ${quote(step.text)} with ${percent(step.probability)} (rank ${step.rank + 1} of ${count(view.vocabulary)})`;
     if (shown.foreign) {
       const stage = stageTitle({ name: shown.foreign, setting: null });
-      return `This step cannot be re-cut here, because the page does not compute the stage ${stage}: what happened is shown. ${drew}.`;
+      return `This step cannot be re-cut with ${stage}, because its run threw no random number for it: what happened is shown. ${drew}.`;
     }
     const last = shown.stages[shown.stages.length - 1];
     const left = `${plural(last.kept, "token")} with ${percent(last.mass)} of the raw mass`;
@@ -234,7 +298,8 @@ export class NextTokenPanel {
       const limit = shown.whole ? "" : " (from the most likely tokens only, until the rest is here)";
       const greedy = step.uniform === null || last.name === "greedy";
       const how = greedy ? "the most likely token is" : "the same random number would draw";
-      const run = `the run drew ${quote(step.text)} with ${percent(step.probability)}`;
+      const run = `the run ${verb} ${quote(step.text)} with ${percent(step.probability)}`;
+      if (step.forced) return `What if: these settings leave ${left}; ${quote(step.text)} ${verb}, not drawn.`;
       return `What if: these settings leave ${left}; ${how} ${token}${limit}; ${run}.`;
     }
     const filters = shown.stages.slice(1).filter((s, i) => s.kept < shown.stages[i].kept);
@@ -268,6 +333,7 @@ function stageButton(stage, index, columns) {
   const style = columns.stages
     ? { left: `${columns.stages + index * columns.step}px`, width: `${columns.step - 2}px` }
     : {};
-  const lines = [el("span", {}, stageTitle(stage)), el("span.lv-kept")];
+  const narrow = columns.stages && columns.step < 56; // then the number stands in the tooltip only
+  const lines = [el("span", {}, narrow ? stageName(stage) : stageTitle(stage)), el("span.lv-kept")];
   return el("button.lv-stage", { type: "button", "data-stage": index, style }, ...lines);
 }

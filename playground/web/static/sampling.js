@@ -5,6 +5,8 @@
  * (playground/sampling.py is the same in Python; a test holds the two against each other.)
  */
 
+import * as text from "./penalties.js";
+
 /** @typedef {{name: string, setting: number|null, logits: Float64Array}} Applied */
 
 /** Settings with which a stage does nothing, where that is not 0 or an empty list. @type {Record<string, number>} */
@@ -35,18 +37,32 @@ export function activeStages(settings) {
   });
 }
 
-/** The first active stage that this page cannot compute, or null. @param {import('./types.js').Settings} settings */
-export const foreignStage = (settings) => activeStages(settings).find((name) => !(name in STAGES)) ?? null;
+/** A stage that cannot be computed for a step: XTC, where the run threw no random number for it. @param {import('./types.js').Settings} settings @param {{chance: number|null}} step */
+export const foreignStage = (settings, { chance }) =>
+  chance === null ? (activeStages(settings).find((name) => name === "xtc_probability") ?? null) : null;
 
-/** The last n of the ids, all for -1: what the penalties look at. @param {number[]} ids @param {number|undefined} lastN */
-export const recent = (ids, lastN) =>
-  lastN === undefined || lastN < 0 ? ids : ids.slice(Math.max(0, ids.length - lastN));
+/** Settings that a stage reads besides its own. @type {Record<string, string[]>} */
+const READS = {
+  dynatemp_range: ["temperature", "dynatemp_exponent"],
+  xtc_probability: ["xtc_threshold"],
+  mirostat: ["mirostat_tau", "mirostat_eta"],
+  repetition_penalty: ["penalty_last_n"],
+  frequency_penalty: ["penalty_last_n"],
+  presence_penalty: ["penalty_last_n"],
+  dry_multiplier: ["dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers"],
+};
 
-/** Divide positive and multiply negative logits of tokens seen before. @param {Float64Array} logits @param {number} penalty @param {Iterable<number>} seen indices */
-export function repetitionPenalty(logits, penalty, seen) {
-  const out = logits.slice();
-  for (const i of new Set(seen)) out[i] = logits[i] < 0 ? logits[i] * penalty : logits[i] / penalty;
-  return out;
+/** @param {unknown} value without the dust of binary fractions */
+const clean = (value) => (typeof value === "number" ? Number(value.toFixed(6)) : value);
+
+/** All that decides what settings do, as text: equal for settings that do the same. @param {import('./types.js').Settings} settings */
+export function meaning(settings) {
+  const all = /** @type {Record<string, unknown>} */ (settings);
+  const stages = activeStages(settings).map((name) => [
+    name,
+    ...[name, ...(READS[name] ?? [])].map((n) => clean(all[n])),
+  ]);
+  return JSON.stringify([settings.temperature === 0, ...stages]);
 }
 
 /** @param {Float64Array} logits @param {number} temperature not 0 */
@@ -76,13 +92,6 @@ export function minP(logits, share) {
   const probabilities = softmax(logits);
   const best = largest(probabilities);
   return logits.map((x, i) => (i !== best && probabilities[i] < share * probabilities[best] ? -Infinity : x));
-}
-
-/** Subtract the penalty for each time that a token was seen, or once. @param {Float64Array} logits @param {number} penalty @param {Iterable<number>} seen */
-export function subtract(logits, penalty, seen) {
-  const out = logits.slice();
-  for (const i of seen) out[i] -= penalty;
-  return out;
 }
 
 /** @param {Float64Array} logits @param {(i: number) => boolean} goes */
@@ -135,7 +144,73 @@ export function tailFree(logits, z) {
   let [spent, count] = [0, 0];
   for (; count < bends.length && spent <= z; count++) spent += total > 1e-6 ? bends[count] / total : 1 / bends.length;
   if (spent <= z) return logits.slice();
-  const kept = Math.max(1, count - 1);
+  return keepMostLikely(logits, sorted, Math.max(1, count - 1));
+}
+
+/** XTC: of the tokens at least this likely keep only the least likely, the last of equals. @param {Float64Array} logits @param {number} threshold */
+export function excludeTopChoices(logits, threshold) {
+  const probabilities = softmax(logits);
+  const above = (/** @type {number} */ i) => logits[i] > -Infinity && probabilities[i] >= threshold;
+  let spared = -1;
+  for (let i = 0; i < logits.length; i++) {
+    if (above(i) && (spared < 0 || probabilities[i] <= probabilities[spared])) spared = i;
+  }
+  return without(logits, (i) => i !== spared && above(i));
+}
+
+/** A temperature that follows the entropy. @param {Float64Array} logits @param {number} temperature @param {number} spread @param {number} exponent */
+export function dynamicTemperature(logits, temperature, spread, exponent) {
+  const alive = logits.reduce((sum, x) => sum + Number(x > -Infinity), 0);
+  if (alive < 2) return logits.slice();
+  const share = Math.min(1, Math.max(0, entropyOf(softmax(logits)) / Math.log(alive)));
+  const [low, high] = [Math.max(0, temperature - spread), temperature + spread];
+  return divide(logits, Math.max(1e-6, low + (high - low) * share ** exponent));
+}
+
+/** Mirostat 2: remove what is more surprising than so many bits, never the most likely. @param {Float64Array} logits @param {number} mu */
+export function keepSurprise(logits, mu) {
+  const probabilities = softmax(logits);
+  const best = largest(logits);
+  return without(logits, (i) => i !== best && -Math.log2(probabilities[i]) > mu);
+}
+
+const ZIPF_TOKENS = 100;
+
+/** Mirostat 1: keep so many of the most likely that the surprise is in reach under Zipf's law. @param {Float64Array} logits @param {number} mu @param {number} vocabulary */
+export function keepZipf(logits, mu, vocabulary) {
+  const probabilities = softmax(logits);
+  const sorted = logits
+    .filter((x) => x > -Infinity)
+    .sort()
+    .reverse();
+  if (sorted.length < 2) return logits.slice();
+  const top = probabilities
+    .filter((_, i) => logits[i] > -Infinity)
+    .sort()
+    .reverse()
+    .subarray(0, ZIPF_TOKENS);
+  const kept = zipfSize(top, mu, vocabulary);
+  if (kept >= sorted.length) return logits.slice();
+  return keepMostLikely(logits, sorted, kept);
+}
+
+/** @param {Float64Array} top probabilities, descending @param {number} mu @param {number} vocabulary */
+function zipfSize(top, mu, vocabulary) {
+  let [rise, run] = [0, 0];
+  for (let i = 1; i < top.length; i++) {
+    const step = Math.log((i + 1) / i);
+    rise += step * (Math.log(Math.max(top[i - 1], 1.1754944e-38)) - Math.log(Math.max(top[i], 1.1754944e-38)));
+    run += step * step;
+  }
+  const exponent = Math.max(rise / run, 1e-9);
+  const [epsilon, logV] = [exponent - 1, Math.log(vocabulary)];
+  const ratio = Math.abs(epsilon * logV) < 1e-9 ? 1 / logV : epsilon / -Math.expm1(-epsilon * logV);
+  const logK = (mu * Math.LN2 + Math.log(ratio)) / exponent;
+  return logK >= logV ? vocabulary : Math.max(1, Math.floor(Math.exp(logK)));
+}
+
+/** Exactly so many tokens, among equals the lowest ids. @param {Float64Array} logits @param {Float64Array} sorted descending @param {number} kept */
+function keepMostLikely(logits, sorted, kept) {
   const border = sorted[kept - 1];
   let ties = kept - sorted.indexOf(border); // equals of the border that stay, lowest ids first
   return without(logits, (i) => logits[i] < border || (logits[i] === border && ties-- <= 0));
@@ -158,34 +233,50 @@ export function largest(values) {
   return best;
 }
 
-/** @type {Record<string, (logits: Float64Array, setting: number, seen: Iterable<number>) => Float64Array>} */
+/** @typedef {import('./penalties.js').Context} Context */
+
+/** @type {Record<string, (logits: Float64Array, settings: Record<string, any>, context: Context) => Float64Array>} */
 const STAGES = {
-  repetition_penalty: (logits, setting, seen) => repetitionPenalty(logits, setting, seen),
-  temperature: (logits, setting) => divide(logits, setting),
-  top_k: (logits, setting) => topK(logits, setting),
-  top_p: (logits, setting) => topP(logits, setting),
-  min_p: (logits, setting) => minP(logits, setting),
-  frequency_penalty: (logits, setting, seen) => subtract(logits, setting, seen),
-  presence_penalty: (logits, setting, seen) => subtract(logits, setting, new Set(seen)),
-  typical_p: (logits, setting) => typicalP(logits, setting),
-  epsilon_cutoff: (logits, setting) => cutBelow(logits, setting),
-  eta_cutoff: (logits, setting) => cutEta(logits, setting),
-  top_n_sigma: (logits, setting) => topNSigma(logits, setting),
-  tfs_z: (logits, setting) => tailFree(logits, setting),
+  sequence_bias: text.sequenceBias,
+  repetition_penalty: text.repetitionPenalty,
+  frequency_penalty: text.frequencyPenalty,
+  presence_penalty: text.presencePenalty,
+  dry_multiplier: text.dry,
+  no_repeat_ngram_size: text.forbidRepeats,
+  bad_words_ids: text.banWords,
+  min_new_tokens: text.delayEnd,
+  force_words_ids: text.forceWords,
+  temperature: (x, settings) => divide(x, settings.temperature),
+  dynatemp_range: (x, { temperature, dynatemp_range: range, dynatemp_exponent: exponent }) =>
+    dynamicTemperature(x, temperature, range, exponent),
+  top_k: (x, settings) => topK(x, settings.top_k),
+  top_p: (x, settings) => topP(x, settings.top_p),
+  min_p: (x, settings) => minP(x, settings.min_p),
+  typical_p: (x, settings) => typicalP(x, settings.typical_p),
+  epsilon_cutoff: (x, settings) => cutBelow(x, settings.epsilon_cutoff),
+  eta_cutoff: (x, settings) => cutEta(x, settings.eta_cutoff),
+  top_n_sigma: (x, settings) => topNSigma(x, settings.top_n_sigma),
+  tfs_z: (x, settings) => tailFree(x, settings.tfs_z),
+  xtc_probability: (x, settings, { chance }) =>
+    chance !== null && chance <= settings.xtc_probability ? excludeTopChoices(x, settings.xtc_threshold) : x,
+  mirostat: (x, { mirostat, mirostat_tau: tau }, { mu }) =>
+    mirostat === 1 ? keepZipf(x, mu ?? 2 * tau, x.length) : keepSurprise(x, mu ?? 2 * tau),
 };
 
 /**
  * All stages in order, the raw logits first under the name `softmax`.
  * @param {ArrayLike<number>} raw @param {import('./types.js').Settings} settings
- * @param {Iterable<number>} seen indices into `raw` of the tokens that the penalties look at
+ * @param {Partial<Context>} known of the step
  * @returns {Applied[]}
  */
-export function applyStages(raw, settings, seen) {
+export function applyStages(raw, settings, known) {
+  const context = text.contextOf(known);
   /** @type {Applied[]} */
   const applied = [{ name: "softmax", setting: null, logits: Float64Array.from(raw) }];
   for (const name of activeStages(settings)) {
-    const setting = /** @type {any} */ (settings)[name];
-    applied.push({ name, setting, logits: STAGES[name](applied[applied.length - 1].logits, setting, seen) });
+    const value = /** @type {any} */ (settings)[name];
+    const setting = Array.isArray(value) ? value.length : value;
+    applied.push({ name, setting, logits: STAGES[name](applied[applied.length - 1].logits, settings, context) });
   }
   return applied;
 }

@@ -1,17 +1,56 @@
 // @ts-check
+import { activeStages } from "./sampling.js";
+
 // What the settings column does without asking the server: tells the panels about moved sliders, fills in examples,
 // draws a seed, switches between light and dark.
 
-/** Names in the order of the widgets, as in layout.py. */
-const NAMES = ["temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens", "seed"];
-const RECUT = new Set(NAMES.slice(0, 5));
-const PHONE = "(max-width: 767px)";
+/**
+ * What layout.py knows of the widgets: names in their order, those that are typed as text, those of each group, presets.
+ * @typedef {{
+ *   names: string[], typed: string[], groups: Record<string, string[]>, presets: Record<string, Record<string, unknown>>,
+ * }} Widgets
+ */
 
-/** @param {unknown[]} values of all settings */
-function settingsChanged(values) {
-  const named = NAMES.map((name, i) => /** @type {const} */ ([name, Number(values[i])]));
-  const detail = Object.fromEntries(named.filter(([name]) => RECUT.has(name)));
+const LEAST_SLIDERS = 6; // those that do not fold away
+const PHONE = "(max-width: 767px)";
+/** Typed words are stages under other names. @type {Record<string, string>} */
+const BECOMES = { banned_words: "bad_words_ids", forced_words: "force_words_ids", word_bias: "sequence_bias" };
+
+/** Of all widgets, by name. @type {Record<string, unknown>} */
+let values = {};
+/** Token ids of typed words, as the server read them. @type {Record<string, unknown>} */
+let words = { dry_sequence_breakers: ["\n", ":", '"', "*"] };
+/** @type {Widgets | null} */
+let widgets = null;
+
+/** The page has left the values of all settings on the window. */
+function settingsChanged() {
+  /** @type {[unknown[], Widgets] | undefined} */
+  const told = /** @type {any} */ (window).playgroundSettings;
+  if (!told) return;
+  const [list, known] = told;
+  widgets = known;
+  values = Object.fromEntries(known.names.map((name, i) => [name, list[i]]));
+  tellSettings();
+}
+
+/** Tell the panels what other settings would do, and mark what is on. */
+function tellSettings() {
+  if (!widgets) return;
+  const { typed, groups, presets } = widgets;
+  const numbers = Object.entries(values).filter(([name]) => !typed.includes(name));
+  const detail = /** @type {any} */ ({ ...Object.fromEntries(numbers), ...words });
   document.dispatchEvent(new CustomEvent("playground:settings", { detail }));
+  const active = activeStages(detail);
+  for (const [group, names] of Object.entries(groups)) {
+    const on = names.filter((name) => active.includes(BECOMES[name] ?? name)).length;
+    const label = button(`#group-${group} > .label-wrap`);
+    if (label) label.dataset.on = on ? `${on} on` : "";
+  }
+  for (const [name, wanted] of Object.entries(presets)) {
+    const same = Object.entries(wanted).every(([key, value]) => JSON.stringify(value) === JSON.stringify(values[key]));
+    button(`#preset-${name}`)?.setAttribute("aria-pressed", String(same));
+  }
 }
 
 /**
@@ -97,18 +136,20 @@ function pressed(event) {
   button("#generate")?.click();
 }
 
-/** Screen readers should hear "Temperature", not "range slider for Temperature". */
+/** Screen readers should hear "Temperature", not "range slider for Temperature"; folded ones are built when opened. */
 function nameSliders() {
   for (const range of document.querySelectorAll("#sampling input[type=range]")) {
     const label = range.closest(".block")?.querySelector("[data-testid=block-info]");
+    const block = /** @type {HTMLElement | null} */ (range.closest(".block"));
     if (label?.textContent) range.setAttribute("aria-label", label.textContent.trim());
+    if (block) block.title = block.querySelector(".info-text")?.textContent?.trim() ?? "";
   }
 }
 
 /** Gradio builds the page after this module has run. */
 function whenBuilt() {
   const sliders = document.querySelectorAll("#sampling input[type=range]").length;
-  if (sliders < NAMES.length - 1 || !button("#seed input") || !button("#generate") || !button("#theme")) return false;
+  if (sliders < LEAST_SLIDERS || !button("#seed input") || !button("#generate") || !button("#theme")) return false;
   applyTheme();
   nameSliders();
   foldOnPhones();
@@ -117,8 +158,14 @@ function whenBuilt() {
 }
 
 Object.assign(window, { playground: { settingsChanged } });
+settingsChanged();
 document.addEventListener("click", clicked);
 document.addEventListener("keydown", pressed);
+document.addEventListener("playground:ask-settings", tellSettings);
+document.addEventListener("playground:words", (event) => {
+  words = { ...words, .../** @type {CustomEvent} */ (event).detail };
+  tellSettings();
+});
 document.addEventListener("playground:example", (event) => {
   void useExample(String(/** @type {CustomEvent} */ (event).detail?.prompt ?? ""));
 });

@@ -1,7 +1,7 @@
 // @ts-check
 /** Small line drawings for panels that have nothing to show yet: what will stand there. */
 
-const SVG = "http://www.w3.org/2000/svg";
+export const SVG = "http://www.w3.org/2000/svg";
 
 /** @param {string} name @param {Record<string, string|number>} attributes */
 function shape(name, attributes) {
@@ -9,6 +9,9 @@ function shape(name, attributes) {
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, String(value));
   return node;
 }
+
+/** A path of a class. @param {string} d @param {string} name */
+export const line = (d, name) => shape("path", { d, class: name });
 
 /** Tiles with causal triangles. */
 function tiles() {

@@ -26,7 +26,8 @@
  *   rope: {layers: number[], tables: RopeTable[]}|null, rope_reason: string,
  *   cache: {kind: string, dtype: string, element_bytes: number, capacity: number},
  *   decoding: Settings, stages: {name: string, setting: number|null}[], eras: Era[],
- *   branch: {run: string, shared: number, step: number, forced: number}|null, prompt_length: number, planned: number, tokens: Token[],
+ *   branch: {run: string, shared: number, step: number, forced: number}|null, prompt_length: number, planned: number,
+ *   end_ids: number[], tokens: Token[],
  * }} Begin
  * @typedef {{
  *   index: number, id: number, text: string, probability: number, seconds: number, uniform: number|null, chance: number|null, forced?: boolean,
