@@ -41,7 +41,7 @@ def server_functions(store: Store) -> list[Callable[[Any], Answer]]:
         return answered(_details, store, request)
 
     def waterfall(request: Any) -> Answer:
-        return _answer(_waterfall, store, request)
+        return answered(_waterfall, store, request)
 
     def logits(request: Any) -> Answer:
         return answered(_logits, store, request)

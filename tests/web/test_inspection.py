@@ -13,6 +13,7 @@ import pytest
 from models import Loaded
 from playground import Decoding
 from playground.sessions import Entry, Store, Worker
+from playground.waterfall import waterfall
 from playground.web import inspection
 
 PROMPT = "Hello there"
@@ -81,6 +82,10 @@ def test_angles_reach_ahead_of_the_run(ask: Ask, entry: Entry) -> None:
     np.testing.assert_allclose(cos[0, 0], np.cos(3), atol=1e-6)  # the first pair turns by one radian a position
 
 
+def test_the_stages_of_a_step_are_told_one_by_one(ask: Ask, entry: Entry) -> None:
+    assert ask("waterfall", step=3) == waterfall(entry.run, 3)
+
+
 def test_logits_are_those_of_the_step(ask: Ask, entry: Entry) -> None:
     np.testing.assert_array_equal(floats(ask("logits", step=4)["logits"]), entry.run.logits(4))
 
@@ -139,6 +144,8 @@ def test_the_enlarged_rotation_gives_the_score_of_the_map(entry: Entry) -> None:
         ("rows", {"layer": 0, "head": 0}),
         ("details", {"first": 12, "last": 13}),
         ("details", {"first": 0}),
+        ("waterfall", {}),
+        ("waterfall", {"step": 99}),
         ("logits", {"step": 12}),
         ("logits", {"step": -1}),
         ("texts", {"ids": "abc"}),

@@ -151,10 +151,10 @@ def test_other_settings_recut_the_step_exactly_and_what_happened_comes_back(live
 def test_a_step_that_cannot_be_recut_says_so_and_shows_what_happened(live: LivePage, tape: Tape) -> None:
     live.pick(tape.run.prompt_length + 5)
     before = live.get("() => app.drawn.nextToken.rows")
-    detail = {"temperature": 1.5, "no_repeat_ngram_size": 2}
+    detail = {"temperature": 1.5, "xtc_probability": 0.5, "xtc_threshold": 0.1}
     live.get("detail => document.dispatchEvent(new CustomEvent('playground:settings', { detail }))", detail)
     summary = live.page.get_by_role("region", name="Next token").locator(".summary")
-    summary.get_by_text("cannot be re-cut here, because the page does not compute the stage n-gram").wait_for()
+    summary.get_by_text("cannot be re-cut with XTC, because its run threw no random number for it").wait_for()
     assert live.get("() => app.drawn.nextToken.rows") == before
     assert live.get("() => app.drawn.nextToken.whatIf") is False
 

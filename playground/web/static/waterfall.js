@@ -199,13 +199,7 @@ function ladder(moves, side, { stage, drawn, chosen, text }, kept) {
   const mass = 1 - moves.reduce((sum, move) => sum + (side === "from" ? move.before : move.after), 0);
   if (others > 0)
     lines.push(
-      el(
-        "li.lv-others",
-        {},
-        el("span.lv-rank"),
-        el("span", {}, plural(others, "other")),
-        el("span.lv-p", {}, percent(Math.max(0, mass))),
-      ),
+      el("li.lv-others", {}, el("span", {}, plural(others, "other")), el("span.lv-p", {}, percent(Math.max(0, mass)))),
     );
   return el("ol", { "aria-label": side === "from" ? "Before" : "After" }, ...lines);
 }
