@@ -128,6 +128,15 @@ def test_another_order_moves_the_rows(view: LivePage, tape: Tape) -> None:
     assert rows(view)[-1][0] == "temp 1.3"
 
 
+def test_xtc_tells_the_number_it_went_by(view: LivePage, tape: Tape) -> None:
+    view.page.locator("button.lv-fall-row").last.click()
+    view.settled()
+    chance = tape.run.steps[STEP].chance
+    assert chance is not None
+    words = "is not above 0.5: it acts" if chance <= 0.5 else "is above 0.5: it rests"
+    assert f"{chance:.2f} {words}" in (view.page.locator(".lv-fall-head").text_content() or "")
+
+
 def test_greedy_is_a_stage_and_draws_nothing(view: LivePage) -> None:
     what_if(view, temperature=0)
     assert rows(view)[-1][0] == "greedy"
@@ -141,7 +150,8 @@ def test_the_table_has_the_same_numbers(view: LivePage, tape: Tape) -> None:
     script = "all => all.map(row => [...row.children].map(cell => cell.textContent))"
     cells = view.page.locator(".lv-next tbody tr").evaluate_all(script)
     assert [row[1] for row in cells] == [str(each.kept) for each in tape.run.steps[STEP].stages]
-    assert cells[-1][6] == "1" or int(cells[-1][6]) > 1
+    assert cells[0][3] == "1"
+    assert float(cells[-1][7]) == pytest.approx(tape.run.steps[STEP].probability, rel=1e-5)
 
 
 def test_a_running_generation_is_not_asked_about_every_token(browser: Any, tape: Tape) -> None:

@@ -132,7 +132,9 @@ export class NextTokenPanel {
     this.panel.canvasHost.hidden = true;
     const text = (/** @type {number} */ id) => this.app.store.text(id);
     const given = Boolean(step.forced);
-    const ids = this.waterfall.draw({ shown, past, fall, pastFall, stage: this.stage, drawn: step.id, given, text });
+    const { id: drawn, chance, mu } = step;
+    const scene = { shown, past, fall, pastFall, stage: this.stage, drawn, given, chance, mu, text };
+    const ids = this.waterfall.draw(scene);
     this.app.drawn.nextToken.rows = ids.map((id) => ({ id, drawn: id === step.id }));
   }
 

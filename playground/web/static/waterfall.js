@@ -4,7 +4,7 @@
  * Every token stands in an element with `data-candidate`, its id, so that a click on it can be understood.
  */
 import { el, setText } from "./dom.js";
-import { count, nats, percent, plural, visible } from "./format.js";
+import { count, exact, nats, percent, plural, visible } from "./format.js";
 import { stageTitle } from "./ledger.js";
 import { line, SVG } from "./sketches.js";
 
@@ -15,9 +15,9 @@ const LINE = 16; // height of a token's line
 /**
  * @typedef {{
  *   shown: Distribution, past: Distribution, fall: Fall|null, pastFall: Fall|null, stage: number, drawn: number,
- *   given: boolean, text: (id: number) => string,
+ *   given: boolean, chance: number|null, mu: number|null, text: (id: number) => string,
  * }} Scene  `shown` may be what other settings would do, `past` is what happened; falls are null until they are here;
- * `given`: the token was not drawn but chosen by somebody
+ * `given`: the token was not drawn but chosen by somebody; `chance` and `mu`: the numbers of XTC and mirostat
  */
 
 export class Waterfall {
@@ -73,14 +73,17 @@ export class Waterfall {
   }
 
   /** @param {Scene} scene */
-  fillDetail({ shown, fall, stage, drawn, text }) {
+  fillDetail(scene) {
+    const { shown, fall, stage, drawn, text } = scene;
     const each = shown.stages[stage];
     const before = shown.stages[Math.max(0, stage - 1)];
     const fallen = fall?.stages[stage] ?? null;
     const names = { stage, drawn, chosen: shown.chosen, kept: each.kept, keptBefore: before.kept, text };
     setText(
       this.head,
-      fallen ? effect(each, before, stage, fallen, text) : `${stageTitle(each)}: looking at every token…`,
+      fallen
+        ? ownNumber(each, scene) + effect(each, before, stage, fallen, text)
+        : `${stageTitle(each)}: looking at every token…`,
     );
     this.moves.replaceChildren(...(fallen ? ladders(fallen, this.room, names) : []));
   }
@@ -118,6 +121,14 @@ function spoken(stage, before, index) {
   const gone = before.kept - stage.kept;
   const entropy = `entropy ${before.entropy.toFixed(2)} to ${nats(stage.entropy)}`;
   return `${stageTitle(stage)}: ${gone ? `removed ${count(gone)}, ` : ""}${left} left, ${entropy}`;
+}
+
+/** The number of the step that a stage went by. @param {import('./types.js').Stage} stage @param {Scene} scene */
+function ownNumber({ name, setting }, { chance, mu }) {
+  if (name === "mirostat" && mu !== null) return `Allowed ${mu.toFixed(2)} bits. `;
+  if (name !== "xtc_probability" || chance === null) return "";
+  const acts = chance <= Number(setting);
+  return `Its random number ${chance.toFixed(2)} is ${acts ? "not " : ""}above ${setting}: it ${acts ? "acts" : "rests"}. `;
 }
 
 /** What a stage did, in a sentence. @param {import('./types.js').Stage} stage @param {import('./types.js').Stage} before @param {number} index @param {Fallen} fallen @param {(id: number) => string} text */
@@ -264,21 +275,19 @@ function track(slices, hit, text, label) {
 
 /** The stages as a table. @param {Distribution} shown @param {Fall|null} fall @param {number} drawn @returns {import('./tables.js').Table} */
 export function fallTable(shown, fall, drawn) {
+  const whole = shown.stages[0].kept;
+  const mass = shown.stages.map((stage) => (stage.kept === whole ? 1 : stage.mass)); // all of it, without its rounding
   const rows = shown.stages.map((stage, i) => {
-    const before = shown.stages[Math.max(0, i - 1)];
+    const at = Math.max(0, i - 1);
     const move = fall?.stages[i]?.moves.find(({ id }) => id === drawn);
-    const numbers = [stage.kept, before.kept - stage.kept, percent(stage.mass), percent(before.mass - stage.mass)];
-    return [
-      stageTitle(stage),
-      ...numbers,
-      stage.entropy.toFixed(4),
-      move ? move.to || "removed" : "",
-      move ? percent(move.after) : "",
-    ];
+    const numbers = [stage.kept, shown.stages[at].kept - stage.kept, exact(mass[i]), exact(mass[at] - mass[i])];
+    const own = move ? [move.to || "removed", exact(move.after)] : ["", ""];
+    return [stageTitle(stage), ...numbers, exact(stage.entropy), ...own];
   });
   return {
-    caption: "What each stage left and removed; rank and probability of the drawn token after it",
-    columns: ["Stage", "Left", "Removed", "Raw mass left", "Raw mass removed", "Entropy, nats", "Rank", "Probability"],
+    caption:
+      "Tokens and raw probability mass left and removed, entropy in nats; the drawn token's rank and probability",
+    columns: ["Stage", "Left", "Removed", "Mass left", "Mass removed", "Nats", "Rank", "Probability"],
     rows,
   };
 }
