@@ -61,9 +61,10 @@ def _dot_product() -> Claim:
     config, tokens = PRESETS["LLaMA-2 7B"].config(), 4096
     width, layers = config.hidden_size, config.num_hidden_layers
     said, found = 2 * tokens**2 * width, prefill_flops(config, tokens).scores // layers
+    needed = prefill_flops(config, tokens, masked=True).scores / layers / 1e9
     why = (
-        "2 T^2 C is q kT alone; the product of the pattern with the values is as large. A causal kernel that leaves "
-        f"out what is masked needs {prefill_flops(config, tokens, masked=True).scores / layers / 1e9:.0f} GFLOP for both."
+        "2 T^2 C is q kT alone; the product of the pattern with the values is as large. A causal kernel that leaves out "
+        f"what is masked needs {needed:.0f} GFLOP for both."
     )
     return Claim(
         "Attention's T^2 part, one layer of LLaMA-2 7B at T = 4,096",
