@@ -201,6 +201,8 @@ def position_scheme(model: PreTrainedModel) -> str:
             "" if share == 1 else f"{share:.0%} of each head",
         ]
         return ", ".join(each for each in parts if each)
+    if "sinusoidal_positions" in names:
+        return "sinusoids added to the embeddings"
     if any(name in ("wpe", "embed_positions", "position_embeddings", "position_embedding") for name in names):
         return "learned position embeddings"
     family = vars(sys.modules[type(model).__module__])

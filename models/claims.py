@@ -18,6 +18,8 @@ class Claim:
 
 
 def _billions(number: float) -> str:
+    if number < 1e9:
+        return f"{number / 1e6:.4g} million"
     return f"{number / 1e9:.4g} billion"
 
 
@@ -49,7 +51,7 @@ def _feed_forward() -> list[Claim]:
     block = parameters(config).feed_forward // config.num_hidden_layers
     why = "SwiGLU has three matrices (gate, up, down); the claim counts two."
     return [
-        Claim("One feed-forward layer of LLaMA-2 7B", "90 M", f"{block:,}", False, why),
+        Claim("One feed-forward layer of LLaMA-2 7B", "90 million", f"{block:,}", False, why),
         Claim(
             "All feed-forward layers of LLaMA-2 7B", "2.9 billion", _billions(32 * block), False,
             "The same: three matrices in each of 32 layers.",
@@ -63,8 +65,8 @@ def _dot_product() -> Claim:
     said, found = 2 * tokens**2 * width, prefill_flops(config, tokens).scores // layers
     needed = prefill_flops(config, tokens, masked=True).scores / layers / 1e9
     why = (
-        "2 T^2 C is q kT alone; the product of the pattern with the values is as large. A causal kernel that leaves out "
-        f"what is masked needs {needed:.0f} GFLOP for both."
+        "2 T^2 C is q kT alone; the product of pattern and values is as large. A causal kernel that leaves out what is "
+        f"masked needs {needed:.0f} GFLOP for both."
     )
     return Claim(
         "Attention's T^2 part, one layer of LLaMA-2 7B at T = 4,096",

@@ -137,7 +137,12 @@ class DecoderConfig(PreTrainedConfig):
         return (self.rope_parameters or {}).get("rope_theta", self.default_theta)
 
     @property
-    def rotary_dim(self) -> int:
+    def alibi(self) -> bool:
+        """Whether scores get linear biases; the name that other families of transformers have for it."""
+        return self.position == "alibi"
+
+    @property
+    def turning_dim(self) -> int:
         """How many dimensions of a head are turned, an even number; 0 without rotary positions."""
         if self.position != "rope":
             return 0
@@ -232,12 +237,12 @@ class DecoderConfig(PreTrainedConfig):
             raise ValueError(f"factor in rope_parameters must be at least 1, not {parameters['factor']}.")
         if not 0 < part <= 1:
             raise ValueError(f"partial_rotary_factor must be above 0 and at most 1, not {part}.")
-        if kind == "ntk" and self.rotary_dim <= 2:
-            raise ValueError(f"rope_type 'ntk' needs more than 2 turning dimensions, not {self.rotary_dim}.")
-        if self.rotary_dim % 2 or self.head_size % 2 or not self.rotary_dim:
+        if kind == "ntk" and self.turning_dim <= 2:
+            raise ValueError(f"rope_type 'ntk' needs more than 2 turning dimensions, not {self.turning_dim}.")
+        if self.turning_dim % 2 or self.head_size % 2 or not self.turning_dim:
             raise ValueError(
                 f"position 'rope' turns pairs of dimensions: head_dim must be even, not {self.head_size}"
-                + (f", and so must be the part that turns, {self.rotary_dim}." if part < 1 else ".")
+                + (f", and so must be the part that turns, {self.turning_dim}." if part < 1 else ".")
             )
 
     def _validate_ntk_rope_parameters(self, parameters: dict[str, Any], ignore_keys: set[str] | None = None) -> None:

@@ -25,8 +25,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, slice_logits_to
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
+from models import position_formulas as formulas
 from models.configuration import FULL, SLIDING, DecoderConfig
-from models.position_formulas import alibi_slopes, attention_scaling, rotary_frequencies, sinusoids
 
 Placed = tuple[Tensor, dict[str, Any]]  # embeddings (B, T, C), and what a position scheme hands on to the layers
 
@@ -47,8 +47,8 @@ class RotaryPositions(nn.Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         given = {"rope_theta": config.rope_theta, **(config.rope_parameters or {})}
-        self.frequencies = partial(rotary_frequencies, config.head_size, config.rotary_dim, given)
-        self.attention_scaling = attention_scaling(given)
+        self.frequencies = partial(formulas.rotary_frequencies, config.head_size, config.turning_dim, given)
+        self.attention_scaling = formulas.attention_scaling(given)
         self.inv_freq: Tensor
         self.register_buffer("inv_freq", self.frequencies(), persistent=False)
 
@@ -105,7 +105,7 @@ class SinusoidalPositions(NoPositions):
 
     def place(self, x: Tensor, position_ids: Tensor, past_key_values: Cache | None) -> Placed:
         """Add the waves to x (B, T, C)."""
-        return x + sinusoids(position_ids, self.size).to(x.dtype), {}
+        return x + formulas.sinusoids(position_ids, self.size).to(x.dtype), {}
 
 
 class AlibiPositions(nn.Module):
@@ -115,7 +115,7 @@ class AlibiPositions(nn.Module):
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        self.geometric_slopes = partial(alibi_slopes, config.num_attention_heads)
+        self.geometric_slopes = partial(formulas.alibi_slopes, config.num_attention_heads)
         self.slopes: Tensor
         self.register_buffer("slopes", self.geometric_slopes(), persistent=False)
 

@@ -96,7 +96,7 @@ _NEOX = {
     **_PLAIN, **_BIASES, "norm_placement": "parallel_two_norms", "hidden_act": "gelu", "partial_rotary_factor": 0.25,
     "tie_word_embeddings": False,
 }  # fmt: skip
-_EXPERTS = {
+_EXPERTS: dict[str, Any] = {
     "num_key_value_heads": 8, "rope_theta": 1e6, "feed_forward": "experts", "num_local_experts": 8,
     "num_experts_per_tok": 2,
 }  # fmt: skip

@@ -18,7 +18,7 @@ ROWS, RATE, WARMUP = 16, 3e-3, 30
 HELD_OUT = 16  # windows of the longest length
 SCHEMES = ("learned", "sinusoidal", "rope", "alibi", "none")
 SCALINGS = ("linear", "ntk", "yarn")
-SHAPE = {
+SHAPE: dict[str, Any] = {
     "vocab_size": 256, "hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 6, "intermediate_size": 256,
     "max_position_embeddings": EVALUATED[-1],
 }  # fmt: skip
@@ -81,7 +81,9 @@ def positions(text: bytes, steps: int, say: Say = lambda line: None) -> dict[str
     ids, held_out = split(text)
     rows, model = [], None
     for scheme in SCHEMES:
-        config = DecoderConfig(**SHAPE, position=scheme)
+        # Beside waves of size 1, embeddings are scaled up (Vaswani et al. 2017, section 3.4).
+        scale = SHAPE["hidden_size"] ** 0.5 if scheme == "sinusoidal" else 1.0
+        config = DecoderConfig(**SHAPE, position=scheme, embedding_multiplier=scale)
         made, last = trained(config, ids, steps)
         model = made if scheme == "rope" else model
         found = {str(length): losses(made, held_out, length) for length in EVALUATED}

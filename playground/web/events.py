@@ -13,7 +13,7 @@ import gradio as gr
 from playground import words
 from playground.records import Decoding
 from playground.sessions import Store
-from playground.web import family, measuring
+from playground.web import designing, family, measuring
 from playground.web.knobs import GROUPS, PRESETS, SETTINGS, TYPED
 from playground.web.layout import Page
 from playground.web.watching import watch
@@ -67,6 +67,7 @@ def wire(page: Page, store: Store, loaded: Any) -> None:
     measuring.wire(page.measures, store, loaded)
     values = list(page.settings.values())
     family.wire(page, store, values, lambda raw: decoding_from(loaded, checked(raw)), refusal)
+    designing.wire(page, store, values, lambda raw: decoding_from(loaded, checked(raw)), refusal, loaded.tokenizer)
     _wire_settings(page, loaded)
 
 

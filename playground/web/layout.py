@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 
 from playground.web import knobs
+from playground.web.architecture import Architecture
 from playground.web.examples import EXAMPLES
 from playground.web.knobs import Knob
 from playground.web.live import STATIC, Live
@@ -38,6 +39,7 @@ class Page:
     asked: gr.HTML
     live: gr.HTML
     measures: Measures
+    architecture: Architecture
 
 
 def build(facts: Mapping[str, Any], new_tokens: int, server_functions: Sequence[Callable[..., Any]]) -> Page:
@@ -61,14 +63,20 @@ def build(facts: Mapping[str, Any], new_tokens: int, server_functions: Sequence[
                     live = Live(server_functions=list(server_functions))
             with gr.Tab("Measures", elem_id="measures-view"):
                 measures = Measures(most(new_tokens))
+            with gr.Tab("Architecture", elem_id="architecture-view"):
+                architecture = Architecture()
             with gr.Tab("Model", elem_id="model-view"):
                 _model(facts)
-    return Page(blocks, prompt, settings, presets, words, generate, stop, asked, live, measures)
+    return Page(blocks, prompt, settings, presets, words, generate, stop, asked, live, measures, architecture)
 
 
 def head() -> str:
     """Style sheets and modules of the page, relative to it, so that it can live below any path."""
-    sheets = [name for name in ("app.css", "settings.css", "live.css", "measures.css") if (STATIC / name).exists()]
+    sheets = [
+        name
+        for name in ("app.css", "settings.css", "live.css", "measures.css", "architecture.css")
+        if (STATIC / name).exists()
+    ]
     links = [f'<link rel="stylesheet" href="static/{name}">' for name in sheets]
     return "\n".join([*links, '<script type="module" src="static/settings.js"></script>'])
 

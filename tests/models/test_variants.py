@@ -14,6 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
 from models import DecoderConfig, DecoderForCausalLM
+from models.capability import position_scheme
 from models.configuration import CHOICES, ROPE_KEYS
 from models.decoder import ACTIVATIONS, FEED_FORWARDS, NORMS, PLACEMENTS, POSITIONS
 from models.position_formulas import ROPE_SCALINGS
@@ -136,6 +137,15 @@ def test_cached(variant: str) -> None:
             parts = [model(ids[:, :5], past_key_values=cache).logits, model(ids[:, 5:7], past_key_values=cache).logits]
             parts += [model(ids[:, i : i + 1], past_key_values=cache).logits for i in range(7, 12)]
             torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-5, rtol=1e-5)
+
+
+def test_the_card_names_the_position_scheme() -> None:
+    schemes = {
+        "RoPE": "rotary (RoPE), theta 10000", "RoPE, linear": "rotary (RoPE), theta 100, scaled (linear)",
+        "learned positions": "learned position embeddings", "no positions": "none found",
+        "sinusoidal positions": "sinusoids added to the embeddings", "ALiBi": "ALiBi (linear biases on the scores)",
+    }  # fmt: skip
+    assert {variant: position_scheme(build(variant)) for variant in schemes} == schemes
 
 
 @every_variant
