@@ -1,4 +1,4 @@
-"""Endpoints for programs: /generate streams a run, /models names what there is, /inspect reads a map."""
+"""Endpoints for programs: /generate streams a run, /branch another way on, /models says what is here, /inspect maps."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import gradio as gr
 from playground import words
 from playground.records import Decoding
 from playground.sessions import Entry, RefusedError, Store
+from playground.web.family import choice_from
 from playground.web.inspection import chosen_head
 from playground.web.watching import changes
 
@@ -57,6 +58,27 @@ def publish(store: Store, loaded: Any, names: tuple[str, ...]) -> None:
         async for first in changes(entry):
             yield progress(entry, first)
 
+    async def branch(
+        request: gr.Request,
+        run: str,
+        step: int | None = None,
+        token: int | None = None,
+        text: str | None = None,
+        settings: Settings = None,
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Go on from a step of a run of the same session in another way; messages as of /generate, old steps included.
+
+        token: an id in place of the drawn one; text: words in its place; neither: draw again with the settings. Without
+        a step, text is the whole text, edited. What stands before the change is not computed again.
+        """
+        try:
+            choice = choice_from({"run": run, "step": step, "token": token, "text": text})
+            entry = store.branch(_session(request), choice, decoding_of(loaded, settings))
+        except ValueError as error:
+            raise told(error) from None
+        async for first in changes(entry):
+            yield progress(entry, first)
+
     def models() -> dict[str, Any]:
         """The checkpoints that ship with the app, and the card of the one that answers here."""
         return {"shipped": list(names), "loaded": card_facts(loaded)}
@@ -72,6 +94,7 @@ def publish(store: Store, loaded: Any, names: tuple[str, ...]) -> None:
             raise told(error) from None
 
     gr.api(generate, api_name="generate", concurrency_limit=None)
+    gr.api(branch, api_name="branch", concurrency_limit=None)
     gr.api(models, api_name="models", concurrency_limit=None)
     gr.api(inspect, api_name="inspect", concurrency_limit=2)
 

@@ -58,7 +58,8 @@ def test_a_number_key_and_a_click_go_on_with_another_candidate(tab: Open) -> Non
     begun(opened, second)
     assert opened.state("store.tokens")[opened.state("store.promptLength") + 6]["id"] == other["id"]
     kept = opened.page.get_by_role("region", name="KV cache", exact=True)
-    assert "positions shared with Run 2" in kept.inner_text()
+    shared = opened.state("store.begin.branch")["shared"]
+    assert f"{shared} positions ({shared * 6} KiB) shared with Run 2" in kept.inner_text().replace("\xa0", " ")
 
 
 def test_own_words_and_an_edited_text_go_on_from_what_is_unchanged(tab: Open) -> None:

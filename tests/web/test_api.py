@@ -113,3 +113,27 @@ def test_models_names_what_there_is_and_no_folders(served: Served) -> None:
     assert "storyteller" in found["shipped"]
     assert found["loaded"]["name"] == "tiny"
     assert "directory" not in found["loaded"]
+
+
+def test_branch_goes_on_from_a_step_of_a_run_of_the_same_session(served: Served) -> None:
+    session, settings = "brancher", {"max_new_tokens": 8, "temperature": 0}
+    first = served.call("generate", "Hello", settings, session=session)[-2][1][0]
+    told = served.call("branch", first["run"], 3, 7, None, settings, session=session)
+    assert told[-1][0] == "complete"
+    messages = [data[0] for event, data in told if event == "generating"]
+    steps = [step for message in messages for step in message["steps"]]
+    assert [step["index"] for step in steps] == list(range(12))
+    assert steps[3]["id"] == 7
+    assert messages[-1]["text"].startswith(first["text"][:8])
+    edited = served.call("branch", first["run"], None, None, "Help", settings, session=session)[-2][1][0]
+    assert edited["text"].startswith("Help")
+    for run, step, token, text, caller in [
+        (first["run"], 3, 7, None, "somebody-else"),
+        ("unknown", 3, 7, None, session),
+        (first["run"], 99, 7, None, session),
+        (first["run"], 3, 9999, None, session),
+        (first["run"], None, None, None, session),
+    ]:
+        event, sentence = served.call("branch", run, step, token, text, settings, session=caller)[-1]
+        assert event == "error", (run, step)
+        assert "Traceback" not in str(sentence)

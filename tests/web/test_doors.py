@@ -76,7 +76,7 @@ def test_open_for_reading(served: Served, path: str) -> None:
 
 def test_only_the_three_endpoints_are_published(served: Served) -> None:
     info = httpx.get(f"{served.url}/gradio_api/info").json()
-    assert sorted(info["named_endpoints"]) == ["/generate", "/inspect", "/models"]
+    assert sorted(info["named_endpoints"]) == ["/branch", "/generate", "/inspect", "/models"]
     assert info["unnamed_endpoints"] == {}
 
 

@@ -27,9 +27,7 @@ export class CachePanel {
     this.app = app;
     this.panel = new Panel({ name: "KV cache", id: "cache", empty: EMPTY, ...app.hooks });
     this.kind = el("span.lv-badge");
-    this.shared = el("span.lv-badge", {
-      title: "Hatched positions stand in the other run’s memory, too, and were not computed again",
-    });
+    this.shared = el("span.lv-badge");
     this.panel.controls.append(this.kind, this.shared);
     this.formula = el("span.lv-formula");
     this.measured = el("span.lv-measured");
@@ -103,6 +101,7 @@ export class CachePanel {
     if (!begin) return this.panel.blank();
     setText(this.kind, `${begin.cache.kind} · ${begin.cache.dtype}`);
     setText(this.shared, sharedWords(begin, this.app));
+    this.shared.title = sharedPlace(store);
     if (!facts)
       return this.panel.say(`Reading the prompt: ${store.prefill.done} of ${store.prefill.of} positions are stored.`);
     this.panel.reveal();
@@ -153,7 +152,9 @@ export class CachePanel {
   others({ model }, states) {
     const without = model.kv_heads.filter((heads) => !heads).length;
     if (!without && !states) return "";
-    const holders = without ? plural(without, "layer without keys and values", "layers without keys and values") : "States beside attention";
+    const holders = without
+      ? plural(without, "layer without keys and values", "layers without keys and values")
+      : "States beside attention";
     return states ? `; ${holders} hold ${bytes(states)} of states, which do not grow` : `; ${holders} hold nothing`;
   }
 
@@ -245,10 +246,15 @@ export class CachePanel {
 }
 
 /** Of a branch: what it shares with the run that it continues. @param {import('./types.js').Begin} begin @param {import('./live.js').App} app */
-function sharedWords({ branch }, { store, branches }) {
+function sharedWords(begin, { branches }) {
+  const { branch } = begin;
   if (!branch?.shared) return "";
   const label = branches.node(branch.run)?.label ?? "a deleted run";
-  const size = bytes(branch.shared * store.bytesPerPosition);
-  const kept = store.finished ? "kept once" : "copied while this run goes on";
-  return `${plural(branch.shared, "position")} shared with ${label}: ${size}, ${kept}`;
+  return `${plural(branch.shared, "position")} (${bytes(formulaBytes(begin, branch.shared))}) shared with ${label}`;
+}
+
+/** Where these positions lie. @param {import('./store.js').Store} store */
+function sharedPlace({ finished }) {
+  const place = finished ? "lie in that run’s memory, once for both" : "are copied until this run ends, then kept once";
+  return `The hatched positions were not computed again; they ${place}`;
 }
