@@ -98,9 +98,7 @@ export class BranchDrawer {
     });
     this.again.addEventListener("click", () => this.begin({ step: this.step }));
     this.edited.addEventListener("click", () => this.begin({ text: this.text.value }));
-    this.editing.addEventListener("toggle", () => {
-      if (this.editing.open) this.text.value = app.store.tokens.map((token) => token.text).join("");
-    });
+    this.editing.addEventListener("toggle", () => this.fillText());
     this.root.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
       if (event.key === "Escape" && !this.renaming) this.open(false);
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target === this.text) this.edited.click();
@@ -195,6 +193,7 @@ export class BranchDrawer {
     const key = `${store.run} ${store.finished}`;
     if (store.begin && key !== this.key) {
       this.key = key;
+      this.fillText();
       this.fetch();
     }
     if (this.root.hidden) return;
@@ -213,6 +212,12 @@ export class BranchDrawer {
     const { run } = this.app.store;
     const told = await this.app.store.call("tree", { run });
     if (told) this.take(told);
+  }
+
+  /** The text of the run that is shown, to be edited; not under somebody's hands. */
+  fillText() {
+    if (!this.editing.open || document.activeElement === this.text) return;
+    this.text.value = this.app.store.tokens.map((token) => token.text).join("");
   }
 
   describePlace() {

@@ -27,7 +27,7 @@ export class CachePanel {
     this.app = app;
     this.panel = new Panel({ name: "KV cache", id: "cache", empty: EMPTY, ...app.hooks });
     this.kind = el("span.lv-badge");
-    this.shared = el("span.lv-badge");
+    this.shared = el("span.lv-badge.lv-shared");
     this.panel.controls.append(this.kind, this.shared);
     this.formula = el("span.lv-formula");
     this.measured = el("span.lv-measured");
