@@ -11,6 +11,6 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def recorded(name: str) -> dict[str, Any] | None:
-    """The recorded result of an experiment: {"command", "machine", "seconds", "result"}; None where there is none."""
+    """An experiment as recorded: {"command", "machine", "seconds", "note", "result"}; None where there is none."""
     path = RESULTS / f"{name}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

@@ -39,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--data", type=Path, help="text to train on, for " + " and ".join(STUDIES))
     made.add_argument("--steps", type=int, default=600, help="training steps of each model of a study [600]")
     made.add_argument("--threads", type=int, default=1, help="CPU threads [1]")
+    made.add_argument("--note", default="", help="a sentence on the circumstances, recorded with the result")
     made.add_argument("--record", action="store_true", help=f"write the result to {RESULTS.name}/")
     return made
 
@@ -59,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "command": f"python -m models.experiments {told.name}{trained} --threads {told.threads}",
         "machine": f"{platform.machine()} CPU, {told.threads} of {os.cpu_count()} threads, torch {torch.__version__}",
         "seconds": round(time.monotonic() - begun),
+        "note": told.note,
         "result": result,
     }
     text = json.dumps(record, indent=1)

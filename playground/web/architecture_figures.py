@@ -133,8 +133,48 @@ def of_experiment(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
         "sentence": sentence,
         "figure": figure.to_dict(),
         "command": record["command"],
-        "made": f"{record['machine']}; {record['seconds']:,} s",
+        "made": f"{record['machine']}; {record['seconds']:,} s. {record.get('note', '')}".strip(),
+        "table": TABLES[name](record["result"]) if name in TABLES else None,
     }
+
+
+def _position_table(result: Mapping[str, Any]) -> dict[str, Any]:
+    lengths = [str(each) for each in result["lengths"]]
+    rows = [
+        [
+            row["scheme"],
+            *(f"{row['losses'][each]['all']:.3f}" for each in lengths),
+            f"{row['losses'][lengths[-1]]['last']:.3f}",
+        ]
+        for row in result["rows"]
+    ]
+    caption = "Nats per byte by evaluated length; the last column counts only the last 64 positions"
+    return {"caption": caption, "heads": ["scheme", *lengths, f"end of {lengths[-1]}"], "rows": rows}
+
+
+def _head_table(result: Mapping[str, Any]) -> dict[str, Any]:
+    keys = (
+        "key_value_heads",
+        "parameters",
+        "intermediate_size",
+        "loss",
+        "kv_bytes_per_token",
+        "milliseconds_per_token",
+    )
+    words = [
+        "",
+        "key-value heads",
+        "parameters",
+        "feed-forward size",
+        "nats per byte",
+        "cache bytes a token",
+        "ms a token",
+    ]
+    rows = [[row["name"], *(f"{row[key]:,}" for key in keys)] for row in result["rows"]]
+    return {"caption": f"At equal size; times at a context of {result['context']}", "heads": words, "rows": rows}
+
+
+TABLES = {"positions": _position_table, "heads": _head_table}
 
 
 def _lines(series: Mapping[str, tuple[list[Any], list[Any]]], **titles: Any) -> go.Figure:

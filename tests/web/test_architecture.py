@@ -130,6 +130,9 @@ def test_the_page_is_told_of_all_presets_claims_and_experiments() -> None:
     ]  # fmt: skip
     assert all(each["sentence"].endswith(".") and each["figure"]["data"] for each in told["experiments"])
     json.dumps(told, allow_nan=False)
+    tables = {each["name"]: each["table"] for each in told["experiments"] if each["table"]}
+    assert [row[0] for row in tables["positions"]["rows"]][:5] == ["learned", "sinusoidal", "rope", "alibi", "none"]
+    assert all(len(row) == len(each["heads"]) for each in tables.values() for row in each["rows"])
 
 
 def test_the_configuration_to_copy_leaves_out_what_is_at_its_default() -> None:

@@ -82,6 +82,7 @@ function experiment(each) {
   const place = el("div.arch-figure");
   const root = el("article.arch-experiment", { "aria-label": each.title }, el("h4", {}, each.title));
   root.append(el("p.arch-question", {}, each.question), place, el("p", {}, each.sentence));
+  if (each.table) root.append(table(each.table.heads, each.table.rows, each.table.caption));
   root.append(
     copyable(each.command, `the command of ${each.title}`),
     el("p.arch-source", {}, `Recorded: ${each.made}`),
