@@ -24,6 +24,7 @@ REMOVED = float("-inf")
 LOWEST_LOG = -1e30
 ZIPF_TOKENS = 100
 """The most likely tokens from which mirostat 1 estimates Zipf's exponent: m of the paper."""
+FEW = 4096
 COLDEST = 1e-6
 """Dynamic temperature stops here: colder, quotients of logits would leave the range of float32."""
 
@@ -73,11 +74,15 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
     size = logits.shape[-1]
     if k >= size:
         return logits
-    if logits.is_cpu:
-        smallest = torch.from_numpy(np.partition(logits.numpy(), size - k)[..., size - k : size - k + 1])
-    else:
-        smallest = logits.topk(k).values[..., -1:]
-    return remove(logits, _below(logits, smallest))
+    return remove(logits, _below(logits, _kth_largest(logits, k)))
+
+
+def _kth_largest(logits: Tensor, k: int) -> Tensor:
+    """(..., 1) of (..., V); numpy is quicker for large k, but slow where most are removed already, being equals."""
+    if not logits.is_cpu or k <= FEW:
+        return logits.topk(k).values[..., -1:]
+    place = logits.shape[-1] - k
+    return torch.from_numpy(np.partition(logits.numpy(), place)[..., place : place + 1])
 
 
 def keep_top_p(logits: Tensor, p: float) -> Tensor:
@@ -180,9 +185,7 @@ def _tail_free_row(logits: Tensor, z: float) -> Tensor:
 
 def _keep_most_likely(logits: Tensor, count: int) -> Tensor:
     """Exactly `count` tokens of (V,); among equals the lowest ids."""
-    values = logits.cpu().numpy()
-    size = len(values)
-    border = np.partition(values, size - count)[size - count]
+    values, border = (each.cpu().numpy() for each in (logits, _kth_largest(logits, count)))
     gone = values < border
     tied = np.flatnonzero(values == border)
     gone[tied[count - np.count_nonzero(values > border) :]] = True
@@ -203,8 +206,9 @@ def exclude_top_choices(logits: Tensor, threshold: float) -> Tensor:
 
 def keep_surprise(logits: Tensor, mu: float) -> Tensor:
     """Mirostat 2: remove what is more surprising than `mu` bits, but never the most likely token. (V,)."""
-    surprise = -logits.softmax(-1).log2()
-    gone = _below(-surprise, torch.tensor(-mu, dtype=surprise.dtype, device=surprise.device))
+    probabilities = logits.softmax(-1)
+    least = 2.0 ** -max(mu, -1.0)  # nothing is less surprising than 0 bits
+    gone = _below(probabilities, torch.tensor(least, dtype=probabilities.dtype, device=probabilities.device))
     return _keep_most_likely(logits, 1) if bool(gone.all()) else remove(logits, gone)
 
 
@@ -213,14 +217,11 @@ def keep_zipf(logits: Tensor, mu: float) -> Tensor:
 
     k is such that a surprise of `mu` bits is in reach under Zipf's law, whose exponent the most likely tokens tell.
     """
-    probabilities = logits.softmax(-1).cpu().numpy()
-    size = len(probabilities)
     alive = int(np.count_nonzero(logits.cpu().numpy() > REMOVED))
     if alive < 2:
         return logits
-    sampled = min(ZIPF_TOKENS, alive)
-    top = np.sort(np.partition(probabilities, size - sampled)[size - sampled :])[::-1]
-    k = zipf_size(top, mu, size)
+    top = logits.softmax(-1).topk(min(ZIPF_TOKENS, alive)).values
+    k = zipf_size(top.cpu().numpy(), mu, logits.shape[-1])
     return _keep_most_likely(logits, k) if k < alive else logits
 
 

@@ -128,6 +128,17 @@ def test_another_order_moves_the_rows(view: LivePage, tape: Tape) -> None:
     assert rows(view)[-1][0] == "temp 1.3"
 
 
+def test_a_click_on_another_token_goes_on_with_it(view: LivePage, tape: Tape) -> None:
+    view.get("() => { app.branch = (choice) => { window.chosen = choice; }; }")
+    view.page.locator("button.lv-fall-row").first.click()
+    view.settled()
+    drawn = tape.run.steps[STEP].token_id
+    other = view.page.locator(f'.lv-moves [data-candidate]:not([data-candidate="{drawn}"])').first
+    token = int(other.get_attribute("data-candidate") or -1)
+    other.click()
+    assert view.get("() => window.chosen") == {"step": STEP, "token": token}
+
+
 def test_xtc_tells_the_number_it_went_by(view: LivePage, tape: Tape) -> None:
     view.page.locator("button.lv-fall-row").last.click()
     view.settled()
