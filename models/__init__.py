@@ -6,7 +6,7 @@ from models.capability import Card
 from models.checkpoints import Loaded, load, shipped
 from models.configuration import DecoderConfig
 from models.decoder import DecoderForCausalLM, DecoderModel
-from models.errors import CheckpointError, LoadCancelledError
+from models.errors import CheckpointError, LoadCancelledError, NoRoomError
 from models.progress import Progress
 
 AutoConfig.register("decoder", DecoderConfig, exist_ok=True)
@@ -21,6 +21,7 @@ __all__ = [
     "DecoderModel",
     "LoadCancelledError",
     "Loaded",
+    "NoRoomError",
     "Progress",
     "load",
     "shipped",

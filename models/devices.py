@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from models.errors import CheckpointError
+from models.errors import CheckpointError, NoRoomError
 
 GIB = 1 << 30
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -72,10 +72,10 @@ def _container_bytes() -> int:
 
 
 def vet_memory(name: str, needed: int, device: torch.device) -> None:
-    """Refuse what cannot fit before it is read. Raises CheckpointError with both numbers."""
+    """Refuse what cannot fit before it is read. Raises NoRoomError with both numbers."""
     free = free_bytes(device)
     if needed + SLACK_BYTES > free:
-        raise CheckpointError(
+        raise NoRoomError(
             f"{name} needs {needed / GIB:,.2f} GiB for its weights, and {free / GIB:,.2f} GiB are free on {device}: "
             "take a smaller type of number, another device, or free some memory."
         )

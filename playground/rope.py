@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from playground.anatomy import Rotary
+    from models import Loaded
+    from playground.anatomy import Anatomy, Rotary
     from playground.engine import Generation
 
 
@@ -38,11 +39,16 @@ class Pairs:
 
 def reason_without(run: Generation) -> str:
     """Why there is nothing to turn, in one sentence; empty when there is a rotation."""
-    if run.anatomy.rotary is not None:
+    return no_rotation(run.loaded, run.anatomy)
+
+
+def no_rotation(loaded: Loaded, anatomy: Anatomy) -> str:
+    """The same, for a model that may not have run yet."""
+    if anatomy.rotary is not None:
         return ""
-    if run.anatomy.rotates:
+    if anatomy.rotates:
         return "This model rotates queries and keys in code of its own, which this panel cannot follow yet."
-    return f"This model does not rotate queries and keys; its position scheme: {run.loaded.card.position_scheme}."
+    return f"This model does not rotate queries and keys; its position scheme: {loaded.card.position_scheme}."
 
 
 def kinds(rotary: Rotary) -> list[tuple[Any, ...]]:

@@ -342,6 +342,17 @@ class Store:
         with self._changed:
             return [each for each in self._entries.values() if session is None or each.session == session]
 
+    def uses(self, loaded: Any, seconds: float) -> bool:
+        """Whether a run with this model is under way, or was looked at in the last seconds."""
+        since = self.clock() - seconds
+        return any(each.run.loaded is loaded and (not each.settled or each.touched > since) for each in self.runs())
+
+    def forget_runs_of(self, loaded: Any) -> None:
+        """That model goes: so do the runs it has made."""
+        with self._changed:
+            for entry in [each for each in self._entries.values() if each.run.loaded is loaded]:
+                self._forget(entry)
+
     def used(self, session: str | None = None) -> int:
         """Bytes counted for one session (for all for None)."""
         return held_bytes(self.runs(session))

@@ -21,7 +21,7 @@ FLOORS = (
     ("models",),
     tuple(f"playground.{name}" for name in ENGINE.split()),
     tuple(f"playground.{name}" for name in VIEWS.split()),
-    tuple(f"playground.{name}" for name in ("sessions", "share", "tree")),
+    tuple(f"playground.{name}" for name in ("sessions", "share", "model_store", "tree")),
     ("playground.web",),
     ("playground.server",),
     ("app",),
