@@ -9,6 +9,8 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 # Read when torch loads its threads, so set before. Threads that wait spin without end by default, which makes decoding
@@ -38,6 +40,13 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def switch(text: str) -> bool:
+    """1 or 0, as the environment can say it."""
+    if text not in ("0", "1"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither 0 nor 1")
+    return text == "1"
+
+
 def level(text: str) -> str:
     """A log level; defaults from the environment come here too, which `choices` would let pass."""
     if text not in LOG_LEVELS:
@@ -58,7 +67,12 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
 
     option("--host", "0.0.0.0" if in_space else "127.0.0.1", "address to listen on")
     option("--port", "7860", "port to listen on; 0 chooses a free one", type=whole(0, 65535))
-    option("--model", "storyteller", "shipped name, checkpoint directory, or hub id")
+    option("--model", "storyteller", "shipped name, checkpoint directory, or hub id, with @revision if need be")
+    option("--models", "", "models that visitors may choose, with commas between; by default what is shipped")
+    option("--model-dir", "", "folder whose checkpoints visitors may choose, too")
+    option("--allow-any-model", "0", "visitors may load any path or hub id", type=switch, nargs="?", const=True)
+    option("--device-map", "", "auto spreads a model over all devices, for one that is too large for one")
+    option("--models-megabytes", "0", "weights that stay loaded for others; 0: as much as fits", type=whole(0, 1 << 24))
     option("--device", None, "torch device; by default CUDA where there is one, else the CPU")
     option("--dtype", None, "float32, bfloat16 or float16; by default bfloat16 on CUDA, else float32")
     option("--threads", None, "CPU threads of the model; by default torch decides", type=whole(1, 1024))
@@ -96,6 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     import torch  # imported late: whoever mistyped an option need not wait for the page library
 
     from models import load
+    from playground.model_store import Shelf, menu_bytes, offered
     from playground.server import Settings, make_server
 
     if told.threads:
@@ -109,7 +124,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         log_level=told.log_level,
     )
     try:
-        loaded = load(told.model, device=told.device, dtype=told.dtype)
+        names = tuple(each.strip() for each in told.models.split(",") if each.strip())
+        shelf = Shelf(
+            offered(names, Path(told.model_dir) if told.model_dir else None),
+            told.allow_any_model,
+            menu_bytes(told.models_megabytes),
+            told.device,
+            told.dtype,
+        )
+        settings = replace(settings, shelf=shelf)
+        loaded = load(told.model, told.device, told.dtype, device_map=told.device_map or None)
         server = make_server(loaded, settings, started=lambda url: print(f"Open {url}", flush=True))
     except ValueError as error:  # a checkpoint that cannot be loaded or watched: one sentence
         sys.exit(f"app.py: {error}")

@@ -196,7 +196,7 @@ def position_scheme(model: PreTrainedModel) -> str:
         theta, kind, share = told["rope_theta"], told["rope_type"], told["rotary_share"]
         parts = [
             "rotary (RoPE)",
-            f"theta {theta:g}" if theta else "",
+            f"theta {theta:.0f}" if theta else "",
             "" if kind == "default" else f"scaled ({kind})",
             "" if share == 1 else f"{share:.0%} of each head",
         ]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from models import CheckpointError, Loaded, LoadCancelledError, NoRoomError, Progress, load, shipped
+from models import CheckpointError, LoadCancelledError, Loaded, NoRoomError, Progress, load, shipped
 from models.devices import DTYPES, available, give_back_memory
 from models.progress import cancellable
 from playground.anatomy import prepare
@@ -45,11 +45,14 @@ class Shelf:
         offered: names on the menu, and where each is loaded from.
         any_model: whether visitors may name other paths and hub ids.
         kept_bytes: weights that may stay loaded in all; None: as much as fits.
+        device, dtype: what "auto" means here; None: what `models.load` chooses.
     """
 
     offered: Mapping[str, str]
     any_model: bool = False
     kept_bytes: int | None = None
+    device: str | None = None
+    dtype: str | None = None
 
 
 def offered(names: tuple[str, ...], folder: Path | None) -> dict[str, str]:
@@ -95,6 +98,7 @@ class ModelStore:
     ) -> None:
         self.shelf, self._runs, self._loader = shelf, runs, loader
         self.first = Wanted(name)
+        self._source = str(first.card.directory or name)  # what the first one is loaded from, should it have to leave
         self._loaded: OrderedDict[Wanted, Loaded] = OrderedDict({self.first: first})  # least recently used first
         self._chosen: dict[str, Wanted] = {}
         self._loading: dict[Wanted, Loading] = {}
@@ -198,15 +202,19 @@ class ModelStore:
     def _read(self, loading: Loading) -> Loaded:
         """The model; where memory is short, others leave one by one until it fits or none is left that may."""
         wanted = loading.wanted
-        source = self.shelf.offered.get(wanted.name, wanted.name)
+        of_first = wanted.name == self.first.name
+        source = self._source if of_first else self.shelf.offered.get(wanted.name, wanted.name)
+        device = self.shelf.device if wanted.device == AUTO else wanted.device
+        dtype = self.shelf.dtype if wanted.dtype == AUTO else wanted.dtype
         told = cancellable(loading.told, loading.cancelled, wanted.name)
         while True:
             try:
-                return self._loader(source, wanted.device, wanted.dtype, told=told)
+                return self._loader(source, device, dtype, told=told)
             except NoRoomError as error:
                 if not self.put_away_one():
-                    kept = len(self._loaded)
-                    raise NoRoomError(f"{str(error)[:-1]}; {kept} loaded models are in use.") from error
+                    if self._loaded:
+                        raise NoRoomError(f"{str(error)[:-1]}; {len(self._loaded)} others are in use.") from error
+                    raise
 
     def _finish(self, loading: Loading) -> set[str]:
         with self._lock:

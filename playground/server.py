@@ -20,12 +20,15 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
-from models import Loaded, shipped
-from playground import engine
+from models import Loaded
+from models.devices import DTYPES, available
+from playground.capability import capability
+from playground.model_store import AUTO, ModelStore, Shelf
 from playground.sessions import Limits, Store, Worker
 from playground.web import api, events, family, layout
 from playground.web.doors import Doors
 from playground.web.inspection import server_functions
+from playground.web.models_tab import Choices
 from playground.web.theme import theme
 
 log = logging.getLogger(__name__)
@@ -47,6 +50,8 @@ class Settings:
         body_bytes: size of the largest request that is read.
         limits: what visitors may use.
         log_level: of the server's own log.
+        model: the name that the first model has on the menu; that of its card if empty.
+        shelf: which other models visitors may choose.
     """
 
     host: str = "127.0.0.1"
@@ -56,12 +61,14 @@ class Settings:
     body_bytes: int = 1_000_000
     limits: Limits = field(default_factory=Limits)
     log_level: str = "info"
+    model: str = ""
+    shelf: Shelf = field(default_factory=lambda: Shelf({}))
 
 
 def create_app(loaded: Loaded, settings: Settings) -> FastAPI:
     """The web app for one model; `state.store` holds the runs. `ValueError` when the model cannot be watched."""
-    engine.plan_bytes(loaded, 1, 1)  # finds out what the model is made of: now, not when the first visitor comes
     store = Store(settings.limits)
+    models = ModelStore(loaded, settings.model or loaded.card.name, settings.shelf, store)
     worker = Worker(store)
 
     @asynccontextmanager
@@ -72,22 +79,27 @@ def create_app(loaded: Loaded, settings: Settings) -> FastAPI:
         worker.join(FAREWELL_SECONDS)
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    app.state.store = store
+    app.state.store, app.state.models = store, models
     _health(app, worker, store)
     _static(app)
-    _mount(app, page(loaded, store), settings)
+    _mount(app, page(models, store), settings)
     app.add_middleware(Doors, body_bytes=settings.body_bytes, frame_ancestors=settings.frame_ancestors)
     return app
 
 
-def page(loaded: Loaded, store: Store) -> gr.Blocks:
-    """The page, wired to the store."""
+def page(models: ModelStore, store: Store) -> gr.Blocks:
+    """The page, wired to the stores. `ValueError` when the first model cannot be watched."""
+    (first,) = models.loaded()
+    choices = Choices(models.names, models.first.name, models.shelf.any_model, (AUTO, *available()), (AUTO, *DTYPES))
     built = layout.build(
-        loaded.card.as_dict(), store.limits.new_tokens, [*server_functions(store), *family.server_functions(store)]
+        capability(first).as_dict(),
+        store.limits.new_tokens,
+        [*server_functions(store), *family.server_functions(store)],
+        choices,
     )
     with built.blocks:
-        events.wire(built, store, loaded)
-        api.publish(store, loaded, shipped())
+        events.wire(built, store, models)
+        api.publish(store, models)
     built.blocks.queue(api_open=False, default_concurrency_limit=None, max_size=256)
     built.blocks._queue.sleep_when_free = QUEUE_REST
     return built.blocks

@@ -19,7 +19,10 @@ from typing import Any, TypeVar
 
 import orjson
 
+from models.chat_template import Turn
+from models.devices import free_bytes
 from playground import Run, branch, edit, engine, frames, generate, tree
+from playground.chat import answer, begin, prepare_chat
 from playground.records import Decoding
 
 log = logging.getLogger(__name__)
@@ -246,6 +249,8 @@ class Store:
         self.limits = limits or Limits()
         self.clock = clock
         self.closed = False
+        self._talks: dict[str, tuple[Turn, ...]] = {}
+        self._answering: dict[str, Run] = {}
         self._entries: dict[str, Entry] = {}  # by run id, oldest first
         self._active: deque[Entry] = deque()
         self._errands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
@@ -263,6 +268,40 @@ class Store:
         self._check(prompt, decoding)
         run = generate(loaded, prompt, decoding)
         return self._begin(session, run, run.prompt_length)
+
+    def converse(
+        self, session: str, loaded: Any, said: object, system: object, decoding: Decoding
+    ) -> tuple[Entry, str]:
+        """The answer to what a visitor says next, with what was said before; and a sentence on what was left out.
+
+        Raises:
+            ValueError: one sentence that says what to change.
+        """
+        for text in (said, system):
+            self._check(text, decoding)
+        before = self.talk(session, str(system))
+        prepared = prepare_chat(loaded, [*before, Turn("user", str(said))], decoding.max_new_tokens)
+        run = begin(loaded, prepared, decoding)
+        entry = self._begin(session, run, run.prompt_length)
+        self._talks[session] = (*before, Turn("user", str(said)))
+        self._answering[session] = run
+        return entry, prepared.words
+
+    def talk(self, session: str, system: str | None = None) -> tuple[Turn, ...]:
+        """What was said so far, the last answer included; with another system turn where one is given."""
+        turns, run = self._talks.get(session, ()), self._answering.get(session)
+        said = answer(run) if run is not None and run.finished else ""
+        if turns and turns[-1].role == "user":
+            turns = (*turns, Turn("assistant", said)) if said else turns[:-1]
+        if system is None:
+            return turns
+        kept = tuple(each for each in turns if each.role != "system")
+        return ((Turn("system", system), *kept)) if system.strip() else kept
+
+    def forget_talk(self, session: str) -> None:
+        """A new conversation begins."""
+        self._talks.pop(session, None)
+        self._answering.pop(session, None)
 
     def branch(self, session: str, choice: Choice, decoding: Decoding) -> Entry:
         """Another way on from a run of `session`, which stays; what is under way in the session ends.
@@ -283,6 +322,9 @@ class Store:
         room = min(self.limits.session_bytes, self.limits.total_bytes)
         if planned > room:
             raise RefusedError(too_large(run.loaded, planned, room, new))
+        free = free_bytes(run.loaded.device)
+        if planned > free:
+            raise RefusedError(too_large(run.loaded, planned, free, new, "free on its device"))
         with self._changed:
             self._admit(session, keep=run.origin is not None)
             self._make_room(session, planned)
@@ -332,6 +374,7 @@ class Store:
 
     def leave(self, session: str) -> None:
         """The tab was closed: end and forget all runs of `session`."""
+        self.forget_talk(session)
         with self._changed:
             for entry in [each for each in self._entries.values() if each.session == session]:
                 self._forget(entry)
@@ -507,9 +550,9 @@ def has_branch(entry: Entry, entries: Sequence[Entry]) -> bool:
     return any(each.parent == entry.run.id for each in entries)
 
 
-def too_large(loaded: Any, planned: int, room: int, new_tokens: int) -> str:
+def too_large(loaded: Any, planned: int, room: int, new_tokens: int, words: str = "allowed") -> str:
     """One sentence: what a run would need, what there is, and the longest prompt that fits."""
-    need = f"This run would hold {planned / MIB:,.1f} MiB and {room / MIB:,.1f} MiB are allowed"
+    need = f"This run would hold {planned / MIB:,.1f} MiB and {room / MIB:,.1f} MiB are {words}"
     low, high = 0, 1 << 24
     while low < high:  # plan_bytes grows with the prompt: the largest length that fits, by halving
         middle = (low + high + 1) // 2

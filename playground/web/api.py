@@ -9,8 +9,12 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import gradio as gr
+from anyio.to_thread import run_sync
 
+from models import shipped
 from playground import words
+from playground.capability import capability
+from playground.model_store import ModelStore, Wanted
 from playground.records import Decoding
 from playground.sessions import Entry, RefusedError, Store
 from playground.web.family import choice_from
@@ -25,14 +29,26 @@ def decoding_of(loaded: Any, settings: Any) -> Decoding:
 
     Raises `ValueError` with one sentence.
     """
-    if settings is None or settings == "":
+    if settings is None:
         return Decoding()
+    return words.decoding(loaded, settings)
+
+
+def model_of(settings: Any) -> tuple[Any, Any]:
+    """The model that the settings name, None without one, and the other settings as an object, None without any.
+
+    Raises `ValueError` with one sentence when they are text that is no JSON.
+    """
+    if settings is None or settings == "":
+        return None, None
     if isinstance(settings, str):
         try:
             settings = json.loads(settings)
         except ValueError:
             raise RefusedError('The settings are not JSON: send an object such as {"temperature": 0.8}.') from None
-    return words.decoding(loaded, settings)
+    if not isinstance(settings, Mapping) or "model" not in settings:
+        return None, settings
+    return settings["model"], {name: value for name, value in settings.items() if name != "model"}
 
 
 def told(error: ValueError) -> gr.Error:
@@ -40,8 +56,8 @@ def told(error: ValueError) -> gr.Error:
     return gr.Error(str(error), print_exception=False)
 
 
-def publish(store: Store, loaded: Any, names: tuple[str, ...]) -> None:
-    """Declare the endpoints; call it inside the Blocks. `names`: the checkpoints that `models.load` ships with."""
+def publish(store: Store, shelf: ModelStore) -> None:
+    """Declare the endpoints; call it inside the Blocks."""
 
     async def generate(request: gr.Request, prompt: str, settings: Settings = None) -> AsyncIterator[dict[str, Any]]:
         """Continue a prompt; settings are those of Decoding by name. Streams what is new since the last message.
@@ -49,10 +65,16 @@ def publish(store: Store, loaded: Any, names: tuple[str, ...]) -> None:
         Words may be given as text instead of token ids: banned_words, forced_words, and word_bias ("cat +2"), each a
         list or one a line.
 
+        `model` among the settings: a name that /models offers; else the one that the app was started with.
+
         Each message: run (id for /inspect), state, reason, text (all of it), steps: [{index, id, text, probability}].
         """
+        session = _session(request)
         try:
-            entry = store.start(_session(request), loaded, prompt, decoding_of(loaded, settings))
+            model, settings = model_of(settings)
+            wanted = shelf.chosen(session) if model is None else Wanted(model)
+            loaded = await run_sync(shelf.begin(session, wanted).result.result)
+            entry = store.start(session, loaded, prompt, decoding_of(loaded, settings))
         except ValueError as error:
             raise told(error) from None
         async for first in changes(entry):
@@ -80,8 +102,17 @@ def publish(store: Store, loaded: Any, names: tuple[str, ...]) -> None:
             yield progress(entry, first)
 
     def models() -> dict[str, Any]:
-        """The checkpoints that ship with the app, and the card of the one that answers here."""
-        return {"shipped": list(names), "loaded": card_facts(loaded)}
+        """What is shipped and offered, the card of the model that answers here, and what is known of all loaded ones.
+
+        `kept`: of each loaded model its card, its layers, and what the page's panels show of it and why not.
+        """
+        kept = [capability(each) for each in shelf.loaded()]
+        return {
+            "shipped": list(shipped()),
+            "offered": list(shelf.names),
+            "loaded": card_facts(shelf.of("")),
+            "kept": [{**each.as_dict(), "card": facts_of(each.card)} for each in kept],
+        }
 
     def inspect(run: str, layer: int, head: int, as_list: bool = False) -> dict[str, Any]:
         """The attention map of one head of a run: rows are queries, T x T probabilities, layers and heads from 0.
@@ -122,6 +153,11 @@ def exact_map(entry: Entry, layer: Any, head: Any, as_list: bool) -> dict[str, A
 
 
 def card_facts(loaded: Any) -> Mapping[str, Any]:
-    """The card without what is of no use to strangers (folders of the server) or long (the readme, the curve)."""
+    """A model's card, as strangers may see it."""
+    return facts_of(loaded.card)
+
+
+def facts_of(card: Any) -> Mapping[str, Any]:
+    """A card without what is of no use to strangers (folders of the server) or long (the readme, the curve)."""
     hidden = ("directory", "readme", "loss_curve")
-    return {name: value for name, value in loaded.card.as_dict().items() if name not in hidden}
+    return {name: value for name, value in card.as_dict().items() if name not in hidden}

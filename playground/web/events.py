@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import gradio as gr
+from anyio.to_thread import run_sync
 
 from playground import words
+from playground.model_store import ModelStore
 from playground.records import Decoding
 from playground.sessions import Store
-from playground.web import designing, family, measuring
+from playground.web import chat_box, designing, family, measuring, model_events
 from playground.web.knobs import GROUPS, PRESETS, SETTINGS, TYPED
 from playground.web.layout import Page
 from playground.web.watching import watch
@@ -22,13 +24,17 @@ PRIVATE: Any = {"api_visibility": "private", "concurrency_limit": None, "show_pr
 _refusals = itertools.count(1)  # equal sentences must differ, or the page would not show the second one
 
 
-def wire(page: Page, store: Store, loaded: Any) -> None:
-    """Connect the page to the store of runs; call it inside the page's Blocks."""
+def wire(page: Page, store: Store, models: ModelStore) -> None:
+    """Connect the page to the stores of runs and models; call it inside the page's Blocks."""
 
     async def generate(request: gr.Request, asked: Any) -> AsyncIterator[Any]:
         try:
             prompt, values = asked_for(asked)
-            entry = store.start(str(request.session_hash), loaded, prompt, decoding_from(loaded, values))
+            session = str(request.session_hash)
+            if not models.ready(session):
+                yield refusal(f"{models.chosen(session).name} had to make room: it is loaded again, then it answers.")
+            loaded = await run_sync(models.of, session)
+            entry = store.start(session, loaded, prompt, decoding_from(loaded, values))
         except ValueError as error:
             yield refusal(str(error))
             return
@@ -40,6 +46,7 @@ def wire(page: Page, store: Store, loaded: Any) -> None:
 
     def leave(request: gr.Request) -> None:
         store.leave(str(request.session_hash))
+        models.leave(str(request.session_hash))
 
     # With every streamed message Gradio tells all inputs and outputs of its event that it still goes on, which takes
     # longer than drawing a panel does. So the values are gathered first, and the event has one of each.
@@ -64,14 +71,22 @@ def wire(page: Page, store: Store, loaded: Any) -> None:
     )
     page.stop.click(stop, None, None, trigger_mode="multiple", api_name="page_stop", **PRIVATE)
     page.blocks.unload(leave)
-    measuring.wire(page.measures, store, loaded)
+    model_events.wire(page.model, models)
+    measuring.wire(page.measures, store, models)
     values = list(page.settings.values())
-    family.wire(page, store, values, lambda raw: decoding_from(loaded, checked(raw)), refusal)
-    designing.wire(page, store, values, lambda raw: decoding_from(loaded, checked(raw)), refusal, loaded.tokenizer)
-    _wire_settings(page, loaded)
+    chat_box.wire(page.talk, page.live, values, store, models, read, refusal)
+    family.wire(page, store, values, read, refusal)
+    first = models.of("").tokenizer  # designs speak the tokens of what the app was started with
+    designing.wire(page, store, values, lambda raw: read(models.of(""), raw), refusal, first)
+    _wire_settings(page, models)
 
 
-def _wire_settings(page: Page, loaded: Any) -> None:
+def read(loaded: Any, raw: list[Any]) -> Decoding:
+    """The settings from what the page sent; words are read by that model's tokenizer. Raises `ValueError`."""
+    return decoding_from(loaded, checked(raw))
+
+
+def _wire_settings(page: Page, models: ModelStore) -> None:
     """Moved settings are told to the browser's modules; typed words are read by the model's tokenizer."""
     settings = list(page.settings.values())
     groups = {each.name: [knob.name for knob in each.knobs] for each in GROUPS}
@@ -88,8 +103,8 @@ def _wire_settings(page: Page, loaded: Any) -> None:
         **PRIVATE,
     )
 
-    def read_words(*typed: Any) -> dict[str, Any]:
-        return words_read(loaded, dict(zip(TYPED, typed, strict=True)))
+    def read_words(request: gr.Request, *typed: Any) -> dict[str, Any]:
+        return words_read(models.of(str(request.session_hash)), dict(zip(TYPED, typed, strict=True)))
 
     boxes = [page.settings[name] for name in TYPED]
     reading: Any = {"inputs": boxes, "outputs": [page.words], "api_name": "page_words", **PRIVATE}

@@ -86,7 +86,11 @@ def choice_from(asked: Any) -> Choice:
 
 
 def wire(
-    page: Page, store: Store, settings: Sequence[Any], read: Callable[[Any], Decoding], refusal: Callable[[str], Answer]
+    page: Page,
+    store: Store,
+    settings: Sequence[Any],
+    read: Callable[[Any, Any], Decoding],
+    refusal: Callable[[str], Answer],
 ) -> None:
     """Connect branches, names and deletions to the store; call it inside the page's Blocks.
 
@@ -94,7 +98,7 @@ def wire(
         page: the parts of the page.
         store: of runs.
         settings: the widgets whose values a branch is made with.
-        read: settings from their raw values; raises `ValueError` with one sentence.
+        read: settings for a model from their raw values; raises `ValueError` with one sentence.
         refusal: what the live view gets in place of a frame.
     """
     private: Any = {"api_visibility": "private", "concurrency_limit": None, "show_progress": "hidden"}
@@ -105,7 +109,9 @@ def wire(
             if not isinstance(asked, Mapping) or not isinstance(asked.get("values"), list):
                 raise RefusedError("The page did not send all settings: reload it.")
             choice = choice_from(asked.get("choice"))
-            entry = store.branch(str(request.session_hash), choice, read(asked["values"]))
+            session = str(request.session_hash)
+            loaded = store.owned(session, choice.run).run.loaded  # whatever has been chosen since
+            entry = store.branch(session, choice, read(loaded, asked["values"]))
         except ValueError as error:
             yield refusal(str(error))
             return

@@ -9,13 +9,13 @@ from typing import Any
 
 import gradio as gr
 
-from playground.web import knobs
+from playground.web import chat_box, knobs, models_tab
 from playground.web.architecture import Architecture
 from playground.web.examples import EXAMPLES
 from playground.web.knobs import Knob
 from playground.web.live import STATIC, Live
-from playground.web.loss_figure import loss_figure
 from playground.web.measuring import Measures, most
+from playground.web.models_tab import Choices, ModelParts
 from playground.web.notice import notice, words_note
 from playground.web.order import Order
 
@@ -40,23 +40,31 @@ class Page:
     live: gr.HTML
     measures: Measures
     architecture: Architecture
+    model: ModelParts
+    talk: chat_box.Talk
 
 
-def build(facts: Mapping[str, Any], new_tokens: int, server_functions: Sequence[Callable[..., Any]]) -> Page:
-    """The whole page for one model.
+def build(
+    facts: Mapping[str, Any], new_tokens: int, server_functions: Sequence[Callable[..., Any]], choices: Choices
+) -> Page:
+    """The whole page.
 
     Args:
-        facts: the model's card as a dictionary (`Card.as_dict()`).
+        facts: what there is to say about the model (`Capability.as_dict()`).
         new_tokens: the largest number of new tokens that may be asked for.
         server_functions: what the live component may ask the server.
+        choices: the models that visitors may choose from.
     """
     with gr.Blocks(title=NAME, fill_width=True, analytics_enabled=False) as blocks:
-        gr.HTML(_header(facts), elem_id="masthead", padding=False, apply_default_css=False)
+        gr.HTML(_header(facts["card"]), elem_id="masthead", padding=False, apply_default_css=False)
+        bar = models_tab.bar(facts)
         with gr.Tabs(elem_id="views"):
             with gr.Tab("Playground", elem_id="playground-view"), gr.Row(elem_id="bench", equal_height=False):
                 with gr.Column(elem_id="settings", scale=0, min_width=296):
+                    menu = models_tab.menu(choices)
                     prompt = _prompt()
                     generate, stop = _buttons()
+                    talk = chat_box.build()
                     presets, settings, words = _sampling(new_tokens)
                     asked = gr.HTML(None, html_template="", visible="hidden", apply_default_css=False, padding=False)
                 with gr.Column(elem_id="stage", scale=1, min_width=320):
@@ -66,15 +74,17 @@ def build(facts: Mapping[str, Any], new_tokens: int, server_functions: Sequence[
             with gr.Tab("Architecture", elem_id="architecture-view"):
                 architecture = Architecture()
             with gr.Tab("Model", elem_id="model-view"):
-                _model(facts)
-    return Page(blocks, prompt, settings, presets, words, generate, stop, asked, live, measures, architecture)
+                model = models_tab.build(facts, choices, menu, bar)
+    return Page(
+        blocks, prompt, settings, presets, words, generate, stop, asked, live, measures, architecture, model, talk
+    )
 
 
 def head() -> str:
     """Style sheets and modules of the page, relative to it, so that it can live below any path."""
     sheets = [
         name
-        for name in ("app.css", "settings.css", "live.css", "measures.css", "architecture.css")
+        for name in ("app.css", "settings.css", "models.css", "live.css", "measures.css", "architecture.css")
         if (STATIC / name).exists()
     ]
     links = [f'<link rel="stylesheet" href="static/{name}">' for name in sheets]
@@ -83,7 +93,7 @@ def head() -> str:
 
 def _header(facts: Mapping[str, Any]) -> str:
     model, device = html.escape(str(facts["name"])), html.escape(str(facts["device"]))
-    details = f"{_count(facts['parameters'])} parameters · {html.escape(str(facts['dtype']))} on {device}"
+    details = f"{models_tab.count(facts['parameters'])} parameters · {html.escape(str(facts['dtype']))} on {device}"
     return (
         f'<h1>{NAME}</h1><p class="model" title="{details}"><b>{model}</b> <span>{details}</span></p>'
         '<button type="button" id="theme" class="quiet" aria-label="Switch between light and dark"></button>'
@@ -163,51 +173,3 @@ def _widget(knob: Knob) -> gr.components.Component:
     if knob.name in knobs.TYPED:
         return gr.Textbox(value, lines=2, max_lines=6, placeholder=knob.placeholder, **words)
     return gr.Slider(knob.low, knob.high, value, step=knob.step, **words)
-
-
-def _model(facts: Mapping[str, Any]) -> None:
-    with gr.Row(elem_id="model-page", equal_height=False):
-        with gr.Column(scale=3, min_width=320):
-            gr.Markdown(str(facts.get("readme") or "") or "This model came without a card.", elem_id="card")
-        with gr.Column(scale=2, min_width=320):
-            gr.Markdown(_facts_table(facts), elem_id="facts")
-            curve = facts.get("loss_curve")
-            if curve:
-                gr.Plot(loss_figure(curve), show_label=False, elem_id="loss-curve")
-
-
-def _facts_table(facts: Mapping[str, Any]) -> str:
-    """A Markdown table of what the model is."""
-    context = facts["context_length"]
-    rows = {
-        "Architecture": facts["architecture"],
-        "Parameters": f"{facts['parameters']:,}",
-        "Layers": facts["num_hidden_layers"],
-        "Query heads": facts["num_attention_heads"],
-        "Key-value heads": facts["num_key_value_heads"],
-        "Head size": facts["head_dim"],
-        "Hidden size": f"{facts['hidden_size']:,}",
-        "Feed-forward size": _number(facts["intermediate_size"]),
-        "Vocabulary": f"{facts['vocab_size']:,} tokens",
-        "Context": "unlimited" if context is None else f"{context:,} tokens",
-        "Positions": facts["position_scheme"],
-        "Norm": facts["norm"],
-        "Activation": facts["activation"],
-        "Output head": "tied to the embedding" if facts["tied_head"] else "its own matrix",
-        "Weights": f"{facts['weights_bytes'] / 2**20:,.1f} MiB, {facts['dtype']}",
-        "Device": facts["device"],
-    }
-    lines = [f"| {name} | {str(value).replace('|', '/')} |" for name, value in rows.items()]
-    return "\n".join(["| This model | |", "|---|---|", *lines])
-
-
-def _number(value: int | None) -> str:
-    return "unknown" if value is None else f"{value:,}"
-
-
-def _count(number: int) -> str:
-    """12,345,678 as 12.3 M."""
-    for size, unit in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
-        if number >= size:
-            return f"{number / size:.1f} {unit}"
-    return str(number)

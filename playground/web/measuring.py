@@ -12,8 +12,10 @@ from functools import partial
 from typing import Any
 
 import gradio as gr
+from anyio.to_thread import run_sync
 
 from playground import measures
+from playground.model_store import ModelStore
 from playground.records import Decoding
 from playground.sessions import Choice, Entry, RefusedError, Store
 from playground.web import score_figure
@@ -87,16 +89,20 @@ class Turns:
         self._last.pop(session, None)
 
 
-def wire(page: Measures, store: Store, loaded: Any) -> None:
+def wire(page: Measures, store: Store, models: ModelStore) -> None:
     """Connect the page; call it inside the Blocks."""
     turns = Turns()
 
     async def score(request: gr.Request, event: gr.EventData) -> AsyncIterator[Answer]:
-        async for answer in answers(scored(store, loaded, turns, str(request.session_hash), event._data), "score"):
+        session = str(request.session_hash)
+        loaded = await run_sync(models.of, session)
+        async for answer in answers(scored(store, loaded, turns, session, event._data), "score"):
             yield answer
 
     async def compare(request: gr.Request, event: gr.EventData) -> AsyncIterator[Answer]:
-        async for answer in answers(compared(store, loaded, turns, str(request.session_hash), event._data), "compare"):
+        session = str(request.session_hash)
+        loaded = await run_sync(models.of, session)
+        async for answer in answers(compared(store, loaded, turns, session, event._data), "compare"):
             yield answer
 
     def halt(request: gr.Request) -> None:

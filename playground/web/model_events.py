@@ -27,16 +27,20 @@ def wire(parts: ModelParts, models: ModelStore) -> None:
         try:
             loading = models.begin(session, as_choice(name, device, dtype))
             async for told in followed(loading):
-                yield [told, *_unchanged()]
+                yield [told, *_unchanged(4)]
             loaded = await run_sync(loading.result.result)
             yield await run_sync(_outputs, models, session, loaded)
         except (ValueError, asyncio.CancelledError) as error:
-            yield [{"failed": str(error), "loading": None}, gr.update(value=models.chosen(session).name), *_unchanged(2)]
+            yield [
+                {"failed": str(error), "loading": None},
+                gr.update(value=models.chosen(session).name),
+                *_unchanged(2),
+            ]
 
     def cancel(request: gr.Request) -> None:
         models.cancel(str(request.session_hash))
 
-    outputs = [parts.view, parts.menu, parts.readme, parts.curve]
+    outputs = [parts.bar.status, parts.view, parts.menu, parts.readme, parts.curve]
     together: Any = {"preprocess": False, "trigger_mode": "multiple", "show_progress_on": [], **PRIVATE}
     inputs = [parts.menu, parts.device, parts.dtype]
     parts.menu.input(choose, inputs, outputs, api_name="page_model", **together)
@@ -49,7 +53,7 @@ def wire(parts: ModelParts, models: ModelStore) -> None:
         api_name="page_place",
         **together,
     )
-    parts.cancel.click(cancel, None, None, api_name="page_cancel", trigger_mode="multiple", **PRIVATE)
+    parts.bar.cancel.click(cancel, None, None, api_name="page_cancel", trigger_mode="multiple", **PRIVATE)
 
 
 Choose = Callable[..., AsyncIterator[list[Any]]]
@@ -58,9 +62,7 @@ Choose = Callable[..., AsyncIterator[list[Any]]]
 def _placed(choose: Choose) -> Choose:
     """Load takes what was typed, or else the menu's model on the chosen device."""
 
-    async def place(
-        request: gr.Request, typed: Any, device: Any, dtype: Any, chosen: Any
-    ) -> AsyncIterator[list[Any]]:
+    async def place(request: gr.Request, typed: Any, device: Any, dtype: Any, chosen: Any) -> AsyncIterator[list[Any]]:
         async for update in choose(request, typed or chosen, device, dtype):
             yield update
 
@@ -79,7 +81,7 @@ async def followed(loading: Loading) -> AsyncIterator[dict[str, Any]]:
         await asyncio.sleep(LOOK_EVERY)
 
 
-def _unchanged(count: int = 3) -> list[Any]:
+def _unchanged(count: int) -> list[Any]:
     return [gr.skip()] * count
 
 
@@ -88,8 +90,10 @@ def _outputs(models: ModelStore, session: str, loaded: Any) -> list[Any]:
     facts = capability(loaded).as_dict()
     name = models.chosen(session).name
     names = list(dict.fromkeys((*models.names, name)))
+    told = models_tab.shown(facts) | {"loading": None, "failed": ""}
     return [
-        models_tab.shown(facts) | {"loading": None, "failed": ""},
+        told,
+        told,
         gr.update(choices=names, value=name),
         models_tab.readme_of(facts["card"]),
         gr.update(**models_tab.plot_of(facts["card"])),

@@ -15,7 +15,7 @@ NO_README = "This model came without a card of its own."
 # Text reaches the page in the value, as JSON, and is set as text: a template would be evaluated.
 _ON_LOAD = """
 import(new URL("static/model_card.js", document.baseURI).href)
-  .then((card) => card.mount(element, { props, watch }))
+  .then((card) => card.{mount}(element, {{ props, watch }}))
   .catch((error) => console.error(error));
 """
 
@@ -39,6 +39,14 @@ class Choices:
 
 
 @dataclass(frozen=True)
+class Bar:
+    """What stands over the page while a model loads, whichever tab is open."""
+
+    status: gr.HTML
+    cancel: gr.Button
+
+
+@dataclass(frozen=True)
 class ModelParts:
     """The parts of the page that choosing a model uses."""
 
@@ -47,7 +55,7 @@ class ModelParts:
     dtype: gr.Dropdown
     place: gr.Textbox
     load: gr.Button
-    cancel: gr.Button
+    bar: Bar
     view: gr.HTML
     readme: gr.Markdown
     curve: gr.Plot
@@ -66,7 +74,21 @@ def menu(choices: Choices) -> gr.Dropdown:
     )
 
 
-def build(facts: Mapping[str, Any], choices: Choices, chosen: gr.Dropdown) -> ModelParts:
+def bar(facts: Mapping[str, Any]) -> Bar:
+    """How far loading has come, and a way out."""
+    with gr.Row(elem_id="model-bar"):
+        status = gr.HTML(
+            shown(facts),
+            html_template='<div class="model-status" role="status"></div>',
+            js_on_load=_ON_LOAD.format(mount="mountStatus"),
+            apply_default_css=False,
+            padding=False,
+        )
+        cancel = gr.Button("Cancel loading", elem_id="model-cancel", scale=0, min_width=120)
+    return Bar(status, cancel)
+
+
+def build(facts: Mapping[str, Any], choices: Choices, chosen: gr.Dropdown, above: Bar) -> ModelParts:
     """The tab, for a model's `Capability.as_dict()`."""
     card = facts["card"]
     with gr.Row(elem_id="model-page", equal_height=False):
@@ -83,11 +105,10 @@ def build(facts: Mapping[str, Any], choices: Choices, chosen: gr.Dropdown) -> Mo
                     min_width=200,
                 )
                 load = gr.Button("Load", elem_id="model-load", scale=0, min_width=72)
-            cancel = gr.Button("Cancel loading", elem_id="model-cancel")
             view = gr.HTML(
                 shown(facts),
                 html_template='<div class="model-card"></div>',
-                js_on_load=_ON_LOAD,
+                js_on_load=_ON_LOAD.format(mount="mountCard"),
                 apply_default_css=False,
                 elem_id="facts",
                 padding=False,
@@ -95,7 +116,7 @@ def build(facts: Mapping[str, Any], choices: Choices, chosen: gr.Dropdown) -> Mo
         with gr.Column(scale=2, min_width=320):
             curve = gr.Plot(**plot_of(card), show_label=False, elem_id="loss-curve")
             readme = gr.Markdown(readme_of(card), elem_id="card")
-    return ModelParts(chosen, device, dtype, place, load, cancel, view, readme, curve)
+    return ModelParts(chosen, device, dtype, place, load, above, view, readme, curve)
 
 
 def readme_of(card: Mapping[str, Any]) -> str:
@@ -227,6 +248,8 @@ def spread(values: Iterable[int]) -> str:
 
 def mebibytes(number: int) -> str:
     """Bytes in the unit that suits them."""
+    if number < 2**20:
+        return f"{number / 2**10:,.1f} KiB"
     return f"{number / 2**30:,.2f} GiB" if number >= 2**30 else f"{number / 2**20:,.1f} MiB"
 
 

@@ -212,6 +212,8 @@ def test_values_that_did_not_come_from_the_page_are_refused(visitor: Visitor, as
 def test_the_widgets_carry_their_names(config: dict[str, Any]) -> None:
     by_type: dict[str, list[str]] = {}
     for part in config["components"]:
+        if part["props"].get("visible") == "hidden":
+            continue  # what this operator does not allow
         name = part["props"].get("label") or part["props"].get("value")
         by_type.setdefault(part["type"], []).append(name)
     names = ["Temperature", "Top-k", "Top-p", "Min-p", "Repetition penalty", "Max new tokens"]
@@ -221,8 +223,8 @@ def test_the_widgets_carry_their_names(config: dict[str, Any]) -> None:
     assert {"Generate", "Stop"} <= set(by_type["button"])
     folded = [each for group in knobs.GROUPS for each in group.knobs]
     for kind in ("slider", "textbox", "radio", "checkbox"):
-        assert set(by_type[kind]) <= {"Prompt", *names, *(each.label for each in folded)}
-    assert sum(len(by_type[kind]) for kind in ("slider", "textbox", "radio", "checkbox")) == 7 + len(folded)
+        assert set(by_type[kind]) <= {"Prompt", "Message", "System prompt", *names, *(each.label for each in folded)}
+    assert sum(len(by_type[kind]) for kind in ("slider", "textbox", "radio", "checkbox")) == 9 + len(folded)
 
 
 def test_text_of_the_model_card_cannot_become_markup() -> None:

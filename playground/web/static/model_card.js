@@ -61,7 +61,7 @@ function draw(root, card) {
 }
 
 /** @param {Card} card */
-function name(card) {
+function header(card) {
   const line = document.querySelector("#masthead .model");
   if (!line) return;
   setText(line.querySelector("b"), card.name);
@@ -69,11 +69,10 @@ function name(card) {
   line.setAttribute("title", card.details);
 }
 
-/** @param {HTMLElement} root @param {Loading|null} loading @param {string} failed */
-function tell(root, loading, failed) {
+/** @param {HTMLElement} root @param {Loading|null} loading */
+function tell(root, loading) {
   document.body.classList.toggle("is-loading-model", loading !== null);
   root.replaceChildren();
-  if (failed) root.append(el("p.model-failed", {}, failed));
   if (!loading) return;
   const counted = loading.total ? ` ${loading.done} of ${loading.total}` : "";
   root.append(el("p", {}, `Loading ${loading.name}: ${loading.stage}${counted}`));
@@ -82,30 +81,46 @@ function tell(root, loading, failed) {
   root.append(bar);
 }
 
+/** @typedef {{props: any, watch: (name: string, seen: () => void) => void}} Gradio */
+
 /**
- * @param {HTMLElement} element
- * @param {{props: any, watch: (name: string, seen: () => void) => void}} gradio
+ * Call `take` with the value now and whenever it changes, once for each place.
+ * @param {HTMLElement} root @param {Gradio} gradio @param {(value: any) => void} take
  */
-export function mount(element, { props, watch }) {
-  const root = /** @type {HTMLElement|null} */ (element.querySelector(".model-card"));
-  if (!root || root.dataset.mounted) return;
+function follow(root, { props, watch }, take) {
+  if (root.dataset.mounted) return;
   root.dataset.mounted = "true";
-  const status = el("div.model-status", { role: "status" });
-  const card = el("article", { role: "region", "aria-label": "Model card" });
-  root.replaceChildren(status, card);
-  let shown = "";
   const receive = () => {
-    const value = props.value && JSON.parse(JSON.stringify(props.value));
-    if (!value) return;
-    tell(status, value.loading ?? null, value.failed ?? "");
-    if (value.failed) document.dispatchEvent(new CustomEvent("playground:notice", { detail: value.failed }));
-    if (!value.groups || JSON.stringify(value) === shown) return;
-    shown = JSON.stringify(value);
-    draw(card, value);
-    name(value);
-    root.dataset.model = value.name;
-    document.body.classList.toggle("has-chat", value.chat);
+    // Gradio wraps values in reactive proxies
+    if (props.value) take(JSON.parse(JSON.stringify(props.value)));
   };
   watch("value", receive);
   receive();
+}
+
+/** What stands over the page while a model loads; names the chosen one. @param {HTMLElement} element @param {Gradio} gradio */
+export function mountStatus(element, gradio) {
+  const root = /** @type {HTMLElement} */ (element.querySelector(".model-status"));
+  follow(root, gradio, (value) => {
+    tell(root, value.loading ?? null);
+    if (value.failed !== undefined) {
+      document.dispatchEvent(new CustomEvent("playground:notice", { detail: value.failed }));
+    }
+    if (!value.groups) return;
+    header(value);
+    document.body.dataset.model = value.name;
+    document.body.classList.toggle("has-chat", value.chat);
+  });
+}
+
+/** The card itself. @param {HTMLElement} element @param {Gradio} gradio */
+export function mountCard(element, gradio) {
+  const root = /** @type {HTMLElement} */ (element.querySelector(".model-card"));
+  const failure = el("div", {});
+  const card = el("article", { role: "region", "aria-label": "Model card" });
+  if (!root.dataset.mounted) root.replaceChildren(failure, card);
+  follow(root, gradio, (value) => {
+    failure.replaceChildren(...(value.failed ? [el("p.model-failed", {}, value.failed)] : []));
+    if (value.groups) draw(card, value);
+  });
 }

@@ -1,0 +1,129 @@
+"""Conversations with models that have a chat template: what stands in the box, and what sending does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from anyio.to_thread import run_sync
+
+from playground.model_store import ModelStore
+from playground.records import Decoding
+from playground.sessions import Store
+from playground.web.watching import watch
+
+PRIVATE: Any = {"api_visibility": "private", "concurrency_limit": None, "show_progress": "hidden"}
+_ON_LOAD = """
+import(new URL("static/chat.js", document.baseURI).href)
+  .then((chat) => chat.mount(element, { props, watch }))
+  .catch((error) => console.error(error));
+"""
+
+
+@dataclass(frozen=True)
+class Talk:
+    """The parts of the box; `asked` is not seen and holds what was in it when Send was pressed."""
+
+    system: gr.Textbox
+    message: gr.Textbox
+    send: gr.Button
+    fresh: gr.Button
+    turns: gr.HTML
+    asked: gr.HTML
+
+
+def build() -> Talk:
+    """The box; the page shows it for models with a chat template."""
+    with gr.Accordion("Chat", open=True, elem_id="chat"):
+        turns = gr.HTML(
+            {"turns": [], "note": ""},
+            html_template='<div class="turns"></div>',
+            js_on_load=_ON_LOAD,
+            apply_default_css=False,
+            padding=False,
+        )
+        message = gr.Textbox(label="Message", lines=2, max_lines=4, placeholder="What the assistant is to answer")
+        with gr.Row(elem_id="chat-actions"):
+            send = gr.Button("Send", elem_id="send", min_width=96)
+            fresh = gr.Button("New conversation", elem_id="chat-new", min_width=120)
+        system = gr.Textbox(label="System prompt", lines=1, max_lines=3, placeholder="How the assistant is to behave")
+        asked = gr.HTML(None, html_template="", visible="hidden", apply_default_css=False, padding=False)
+    return Talk(system, message, send, fresh, turns, asked)
+
+
+def wire(
+    talk: Talk,
+    live: Any,
+    settings: Sequence[Any],
+    store: Store,
+    models: ModelStore,
+    read: Callable[[Any, Any], Decoding],
+    refusal: Callable[[str], dict[str, Any]],
+) -> None:
+    """Connect the box to the store; call it inside the page's Blocks.
+
+    Args:
+        talk: the parts of the box.
+        live: the live view, which shows the answer while it comes.
+        settings: the widgets whose values the answer is drawn with.
+        store: of runs and conversations.
+        models: who has chosen which.
+        read: settings for a model from their raw values; raises `ValueError` with one sentence.
+        refusal: what the live view gets in place of a frame.
+    """
+
+    async def converse(request: gr.Request, asked: Any) -> AsyncIterator[list[Any]]:
+        session = str(request.session_hash)
+        try:
+            message, system, values = taken_apart(asked)
+            loaded = await run_sync(models.of, session)
+            decoding = read(loaded, values)
+            entry, note = await run_sync(store.converse, session, loaded, message, system or "", decoding)
+        except ValueError as error:
+            yield [refusal(str(error)), gr.skip()]
+            return
+        yield [gr.skip(), told(store, session, note, str(message))]
+        async for frame in watch(entry):
+            yield [frame, gr.skip()]
+        yield [gr.skip(), told(store, session, note)]
+
+    def begin(request: gr.Request) -> dict[str, Any]:
+        store.forget_talk(str(request.session_hash))
+        return {"turns": [], "note": ""}
+
+    gathered = gr.on(
+        [talk.send.click, talk.message.submit],
+        None,
+        [talk.message, talk.system, *settings],
+        [talk.asked],
+        js="(...values) => [values]",
+        trigger_mode="multiple",
+        **PRIVATE,
+    )
+    gathered.then(
+        converse,
+        [talk.asked],
+        [live, talk.turns],
+        preprocess=False,
+        trigger_mode="multiple",
+        api_name="page_chat",
+        show_progress_on=[],
+        **PRIVATE,
+    )
+    talk.fresh.click(begin, None, [talk.turns], api_name="page_chat_new", **PRIVATE)
+
+
+def taken_apart(asked: Any) -> tuple[Any, Any, list[Any]]:
+    """Message, system prompt and raw settings. Raises `ValueError` when the page did not send them."""
+    if not isinstance(asked, list) or len(asked) < 2:
+        raise ValueError("The page did not send all settings: reload it.")
+    return asked[0], asked[1], asked[2:]
+
+
+def told(store: Store, session: str, note: str, said: str | None = None) -> dict[str, Any]:
+    """The conversation for the page; `said` is what waits for its answer."""
+    turns = [{"role": each.role, "content": each.content} for each in store.talk(session)]
+    waiting = [] if said is None else [{"role": "user", "content": said}]
+    return {"turns": turns + waiting, "note": note}
