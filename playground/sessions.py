@@ -19,10 +19,8 @@ from typing import Any, TypeVar
 
 import orjson
 
-from models.chat_template import Turn
 from models.devices import free_bytes
 from playground import Run, branch, edit, engine, frames, generate, tree
-from playground.chat import answer, begin, prepare_chat
 from playground.records import Decoding
 
 log = logging.getLogger(__name__)
@@ -249,8 +247,6 @@ class Store:
         self.limits = limits or Limits()
         self.clock = clock
         self.closed = False
-        self._talks: dict[str, tuple[Turn, ...]] = {}
-        self._answering: dict[str, Run] = {}
         self._entries: dict[str, Entry] = {}  # by run id, oldest first
         self._active: deque[Entry] = deque()
         self._errands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
@@ -265,43 +261,13 @@ class Store:
         Raises:
             ValueError: one sentence that says what to change (bad prompt, no room, too many runs).
         """
-        self._check(prompt, decoding)
+        self.check(prompt, decoding)
         run = generate(loaded, prompt, decoding)
         return self._begin(session, run, run.prompt_length)
 
-    def converse(
-        self, session: str, loaded: Any, said: object, system: object, decoding: Decoding
-    ) -> tuple[Entry, str]:
-        """The answer to what a visitor says next, with what was said before; and a sentence on what was left out.
-
-        Raises:
-            ValueError: one sentence that says what to change.
-        """
-        for text in (said, system):
-            self._check(text, decoding)
-        before = self.talk(session, str(system))
-        prepared = prepare_chat(loaded, [*before, Turn("user", str(said))], decoding.max_new_tokens)
-        run = begin(loaded, prepared, decoding)
-        entry = self._begin(session, run, run.prompt_length)
-        self._talks[session] = (*before, Turn("user", str(said)))
-        self._answering[session] = run
-        return entry, prepared.words
-
-    def talk(self, session: str, system: str | None = None) -> tuple[Turn, ...]:
-        """What was said so far, the last answer included; with another system turn where one is given."""
-        turns, run = self._talks.get(session, ()), self._answering.get(session)
-        said = answer(run) if run is not None and run.finished else ""
-        if turns and turns[-1].role == "user":
-            turns = (*turns, Turn("assistant", said)) if said else turns[:-1]
-        if system is None:
-            return turns
-        kept = tuple(each for each in turns if each.role != "system")
-        return ((Turn("system", system), *kept)) if system.strip() else kept
-
-    def forget_talk(self, session: str) -> None:
-        """A new conversation begins."""
-        self._talks.pop(session, None)
-        self._answering.pop(session, None)
+    def take(self, session: str, run: Run) -> Entry:
+        """A run that somebody else has begun, as `start` would have made it."""
+        return self._begin(session, run, run.prompt_length)
 
     def branch(self, session: str, choice: Choice, decoding: Decoding) -> Entry:
         """Another way on from a run of `session`, which stays; what is under way in the session ends.
@@ -310,7 +276,7 @@ class Store:
             ValueError: one sentence that says what to change.
         """
         parent = self.owned(session, choice.run)
-        self._check(choice.text or "", decoding)
+        self.check(choice.text or "", decoding)
         run = choice.made(parent.run, decoding)
         parent.touch()
         return self._begin(session, run, run.capacity - decoding.max_new_tokens)
@@ -374,7 +340,6 @@ class Store:
 
     def leave(self, session: str) -> None:
         """The tab was closed: end and forget all runs of `session`."""
-        self.forget_talk(session)
         with self._changed:
             for entry in [each for each in self._entries.values() if each.session == session]:
                 self._forget(entry)
@@ -476,7 +441,8 @@ class Store:
 
     # ---- inside: the lock is held
 
-    def _check(self, prompt: object, decoding: Decoding) -> None:
+    def check(self, prompt: object, decoding: Decoding) -> None:
+        """Refuse what is too long, of a prompt or of the answer. Raises `RefusedError` with one sentence."""
         if not isinstance(prompt, str):
             raise RefusedError("The prompt must be text.")
         longest = self.limits.prompt_characters

@@ -73,6 +73,21 @@ def test_every_option_names_its_variable(capsys: pytest.CaptureFixture[str]) -> 
         assert f"PLAYGROUND_{name}" in said
 
 
+def test_visitors_choose_among_what_the_operator_names() -> None:
+    found = told(["--models", "storyteller, org/name@v1", "--allow-any-model"])
+    assert found.allow_any_model is True
+    assert told([]).allow_any_model is False
+    assert told([], PLAYGROUND_ALLOW_ANY_MODEL="1", PLAYGROUND_MODEL_DIR="here").model_dir == "here"
+    with pytest.raises(SystemExit):
+        told([], PLAYGROUND_ALLOW_ANY_MODEL="perhaps")
+
+
+def test_a_folder_that_does_not_exist_ends_the_start_with_a_sentence() -> None:
+    with pytest.raises(SystemExit) as ended:
+        app.main(["--model-dir", "/nowhere/at/all", "--port", "0"])
+    assert "There is no folder '/nowhere/at/all'" in str(ended.value.code)
+
+
 def test_a_checkpoint_that_cannot_be_loaded_ends_the_start_with_a_sentence(tmp_path: object) -> None:
     with pytest.raises(SystemExit) as ended:
         app.main(["--model", str(tmp_path), "--port", "0"])

@@ -21,7 +21,7 @@ FLOORS = (
     ("models",),
     tuple(f"playground.{name}" for name in ENGINE.split()),
     tuple(f"playground.{name}" for name in VIEWS.split()),
-    tuple(f"playground.{name}" for name in ("sessions", "share", "model_store", "tree")),
+    tuple(f"playground.{name}" for name in ("sessions", "share", "model_store", "talks", "tree")),
     ("playground.web",),
     ("playground.server",),
     ("app",),

@@ -11,7 +11,7 @@ from anyio.to_thread import run_sync
 
 from playground.model_store import ModelStore
 from playground.records import Decoding
-from playground.sessions import Store
+from playground.talks import Talks
 from playground.web.watching import watch
 
 PRIVATE: Any = {"api_visibility": "private", "concurrency_limit": None, "show_progress": "hidden"}
@@ -57,7 +57,7 @@ def wire(
     talk: Talk,
     live: Any,
     settings: Sequence[Any],
-    store: Store,
+    talks: Talks,
     models: ModelStore,
     read: Callable[[Any, Any], Decoding],
     refusal: Callable[[str], dict[str, Any]],
@@ -68,7 +68,7 @@ def wire(
         talk: the parts of the box.
         live: the live view, which shows the answer while it comes.
         settings: the widgets whose values the answer is drawn with.
-        store: of runs and conversations.
+        talks: what was said so far.
         models: who has chosen which.
         read: settings for a model from their raw values; raises `ValueError` with one sentence.
         refusal: what the live view gets in place of a frame.
@@ -80,17 +80,17 @@ def wire(
             message, system, values = taken_apart(asked)
             loaded = await run_sync(models.of, session)
             decoding = read(loaded, values)
-            entry, note = await run_sync(store.converse, session, loaded, message, system or "", decoding)
+            entry, note = await run_sync(talks.converse, session, loaded, message, system or "", decoding)
         except ValueError as error:
             yield [refusal(str(error)), gr.skip()]
             return
-        yield [gr.skip(), told(store, session, note, str(message))]
+        yield [gr.skip(), told(talks, session, note, str(message))]
         async for frame in watch(entry):
             yield [frame, gr.skip()]
-        yield [gr.skip(), told(store, session, note)]
+        yield [gr.skip(), told(talks, session, note)]
 
     def begin(request: gr.Request) -> dict[str, Any]:
-        store.forget_talk(str(request.session_hash))
+        talks.forget(str(request.session_hash))
         return {"turns": [], "note": ""}
 
     gathered = gr.on(
@@ -122,8 +122,8 @@ def taken_apart(asked: Any) -> tuple[Any, Any, list[Any]]:
     return asked[0], asked[1], asked[2:]
 
 
-def told(store: Store, session: str, note: str, said: str | None = None) -> dict[str, Any]:
+def told(talks: Talks, session: str, note: str, said: str | None = None) -> dict[str, Any]:
     """The conversation for the page; `said` is what waits for its answer."""
-    turns = [{"role": each.role, "content": each.content} for each in store.talk(session)]
+    turns = [{"role": each.role, "content": each.content} for each in talks.so_far(session)]
     waiting = [] if said is None else [{"role": "user", "content": said}]
     return {"turns": turns + waiting, "note": note}

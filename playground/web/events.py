@@ -15,6 +15,7 @@ from playground import words
 from playground.model_store import ModelStore
 from playground.records import Decoding
 from playground.sessions import Store
+from playground.talks import Talks
 from playground.web import chat_box, designing, family, measuring, model_events
 from playground.web.knobs import GROUPS, PRESETS, SETTINGS, TYPED
 from playground.web.layout import Page
@@ -26,6 +27,7 @@ _refusals = itertools.count(1)  # equal sentences must differ, or the page would
 
 def wire(page: Page, store: Store, models: ModelStore) -> None:
     """Connect the page to the stores of runs and models; call it inside the page's Blocks."""
+    talks = Talks(store)
 
     async def generate(request: gr.Request, asked: Any) -> AsyncIterator[Any]:
         try:
@@ -46,6 +48,7 @@ def wire(page: Page, store: Store, models: ModelStore) -> None:
 
     def leave(request: gr.Request) -> None:
         store.leave(str(request.session_hash))
+        talks.forget(str(request.session_hash))
         models.leave(str(request.session_hash))
 
     # With every streamed message Gradio tells all inputs and outputs of its event that it still goes on, which takes
@@ -74,7 +77,7 @@ def wire(page: Page, store: Store, models: ModelStore) -> None:
     model_events.wire(page.model, models)
     measuring.wire(page.measures, store, models)
     values = list(page.settings.values())
-    chat_box.wire(page.talk, page.live, values, store, models, read, refusal)
+    chat_box.wire(page.talk, page.live, values, talks, models, read, refusal)
     family.wire(page, store, values, read, refusal)
     first = models.of("").tokenizer  # designs speak the tokens of what the app was started with
     designing.wire(page, store, values, lambda raw: read(models.of(""), raw), refusal, first)

@@ -13,6 +13,7 @@ from models.chat_template import TemplateError, Turn, render
 from playground import Decoding, chat
 from playground.chat import prepare_chat
 from playground.sessions import Store, Worker
+from playground.talks import Talks
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
@@ -121,17 +122,17 @@ def test_a_role_that_does_not_exist() -> None:
 
 def test_a_session_remembers_what_was_said_until_a_new_conversation(talker: Loaded) -> None:
     store, decoding = Store(), Decoding(max_new_tokens=3, temperature=0.0, stop_at_end=False)
-    worker = Worker(store)
+    worker, talks = Worker(store), Talks(store)
 
     def say(text: str, system: str = "") -> None:
-        entry, _ = store.converse("me", talker, text, system, decoding)
+        entry, _ = talks.converse("me", talker, text, system, decoding)
         while not entry.settled:
             worker.advance(entry)
 
     say("hi", "short")
-    assert [each.role for each in store.talk("me")] == ["system", "user", "assistant"]
+    assert [each.role for each in talks.so_far("me")] == ["system", "user", "assistant"]
     say("and?", "shorter")
-    assert [each.content for each in store.talk("me") if each.role != "assistant"] == ["shorter", "hi", "and?"]
-    assert store.talk("you") == ()
-    store.forget_talk("me")
-    assert store.talk("me") == ()
+    assert [each.content for each in talks.so_far("me") if each.role != "assistant"] == ["shorter", "hi", "and?"]
+    assert talks.so_far("you") == ()
+    talks.forget("me")
+    assert talks.so_far("me") == ()
