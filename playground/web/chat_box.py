@@ -48,7 +48,7 @@ def build() -> Talk:
         with gr.Row(elem_id="chat-actions"):
             send = gr.Button("Send", elem_id="send", min_width=96)
             fresh = gr.Button("New conversation", elem_id="chat-new", min_width=120)
-        system = gr.Textbox(label="System prompt", lines=1, max_lines=3, placeholder="How the assistant is to behave")
+        system = gr.Textbox(label="System", lines=1, max_lines=3, placeholder="How the assistant is to behave")
         asked = gr.HTML(None, html_template="", visible="hidden", apply_default_css=False, padding=False)
     return Talk(system, message, send, fresh, turns, asked)
 

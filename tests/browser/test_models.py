@@ -183,7 +183,7 @@ def test_a_conversation_with_a_model_that_has_a_template(page: Callable[..., Pla
     said = playground.page.get_by_role("list", name="Conversation")
     assert "a <b>few</b> words" in said.inner_text()
     assert "".join(token["text"] for token in playground.state("store.tokens")).startswith("<user>a <b>few")
-    playground.page.get_by_label("System prompt").fill("x " * 200)
+    playground.page.get_by_label("System", exact=True).fill("x " * 200)
     playground.press("Send")
     playground.page.get_by_role("alert").filter(has_text="What was said last has").wait_for()
     playground.press("New conversation")

@@ -223,7 +223,7 @@ def test_the_widgets_carry_their_names(config: dict[str, Any]) -> None:
     assert {"Generate", "Stop"} <= set(by_type["button"])
     folded = [each for group in knobs.GROUPS for each in group.knobs]
     for kind in ("slider", "textbox", "radio", "checkbox"):
-        assert set(by_type[kind]) <= {"Prompt", "Message", "System prompt", *names, *(each.label for each in folded)}
+        assert set(by_type[kind]) <= {"Prompt", "Message", "System", *names, *(each.label for each in folded)}
     assert sum(len(by_type[kind]) for kind in ("slider", "textbox", "radio", "checkbox")) == 9 + len(folded)
 
 
