@@ -95,7 +95,9 @@ def publish(store: Store, shelf: ModelStore) -> None:
         """
         try:
             choice = choice_from({"run": run, "step": step, "token": token, "text": text})
-            entry = store.branch(_session(request), choice, decoding_of(loaded, settings))
+            session, (_, wanted) = _session(request), model_of(settings)
+            loaded = store.owned(session, choice.run).run.loaded
+            entry = store.branch(session, choice, decoding_of(loaded, wanted))
         except ValueError as error:
             raise told(error) from None
         async for first in changes(entry):
