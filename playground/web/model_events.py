@@ -31,11 +31,8 @@ def wire(parts: ModelParts, models: ModelStore) -> None:
             loaded = await run_sync(loading.result.result)
             yield await run_sync(_outputs, models, session, loaded)
         except (ValueError, asyncio.CancelledError) as error:
-            yield [
-                {"failed": str(error), "loading": None},
-                gr.update(value=models.chosen(session).name),
-                *_unchanged(2),
-            ]
+            failed = {"failed": str(error), "loading": None}
+            yield [failed, failed, gr.update(value=models.chosen(session).name), *_unchanged(2)]
 
     def cancel(request: gr.Request) -> None:
         models.cancel(str(request.session_hash))

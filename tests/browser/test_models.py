@@ -169,22 +169,3 @@ def test_without_a_choice_there_is_no_menu(playground: Playground) -> None:
     assert not playground.page.get_by_label("Model", exact=True).is_visible()
     playground.page.get_by_role("tab", name="Model").click()
     assert not playground.page.get_by_label("Path or hub id").is_visible()
-
-
-def test_a_conversation_with_a_model_that_has_a_template(page: Callable[..., Playground]) -> None:
-    playground = page()
-    assert not playground.page.get_by_label("Message", exact=True).is_visible()
-    choose(playground, "talker")
-    chosen(playground, "talker")
-    playground.set("Max new tokens", 6)
-    playground.page.get_by_label("Message", exact=True).fill("a <b>few</b> words")
-    playground.press("Send")
-    playground.until("document.querySelector('.turns').dataset.turns === '2'")
-    said = playground.page.get_by_role("list", name="Conversation")
-    assert "a <b>few</b> words" in said.inner_text()
-    assert "".join(token["text"] for token in playground.state("store.tokens")).startswith("<user>a <b>few")
-    playground.page.get_by_label("System", exact=True).fill("x " * 200)
-    playground.press("Send")
-    playground.page.get_by_role("alert").filter(has_text="What was said last has").wait_for()
-    playground.press("New conversation")
-    playground.until("document.querySelector('.turns').dataset.turns === '0'")
