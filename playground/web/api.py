@@ -108,13 +108,7 @@ def publish(store: Store, shelf: ModelStore) -> None:
 
         `kept`: of each loaded model its card, its layers, and what the page's panels show of it and why not.
         """
-        kept = [capability(each) for each in shelf.loaded()]
-        return {
-            "shipped": list(shipped()),
-            "offered": list(shelf.names),
-            "loaded": card_facts(shelf.of("")),
-            "kept": [{**each.as_dict(), "card": facts_of(each.card)} for each in kept],
-        }
+        return models_told(shelf)
 
     def inspect(run: str, layer: int, head: int, as_list: bool = False) -> dict[str, Any]:
         """The attention map of one head of a run: rows are queries, T x T probabilities, layers and heads from 0.
@@ -152,6 +146,17 @@ def exact_map(entry: Entry, layer: Any, head: Any, as_list: bool) -> dict[str, A
     pattern = entry.run.attention(layer, head)
     values = pattern.tolist() if as_list else base64.b64encode(pattern.astype("<f4").tobytes()).decode("ascii")
     return {"run": entry.run.id, "layer": layer, "head": head, "shape": list(pattern.shape), "map": values}
+
+
+def models_told(shelf: ModelStore) -> dict[str, Any]:
+    """What /models answers."""
+    kept = [capability(each) for each in shelf.loaded()]
+    return {
+        "shipped": list(shipped()),
+        "offered": list(shelf.names),
+        "loaded": card_facts(shelf.of("")),
+        "kept": [{**each.as_dict(), "card": facts_of(each.card)} for each in kept],
+    }
 
 
 def card_facts(loaded: Any) -> Mapping[str, Any]:
