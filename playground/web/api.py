@@ -103,11 +103,16 @@ def publish(store: Store, shelf: ModelStore) -> None:
         async for first in changes(entry):
             yield progress(entry, first)
 
-    def models() -> dict[str, Any]:
-        """What is shipped and offered, the card of the model that answers here, and what is known of all loaded ones.
+    gr.api(generate, api_name="generate", concurrency_limit=None)
+    gr.api(branch, api_name="branch", concurrency_limit=None)
+    _publish_readers(store, shelf)
 
-        `kept`: of each loaded model its card, its layers, and what the page's panels show of it and why not.
-        """
+
+def _publish_readers(store: Store, shelf: ModelStore) -> None:
+    """What only looks."""
+
+    def models() -> dict[str, Any]:
+        """What is shipped and offered, the card of the one that answers, and what panels show of each loaded one."""
         return models_told(shelf)
 
     def inspect(run: str, layer: int, head: int, as_list: bool = False) -> dict[str, Any]:
@@ -120,8 +125,6 @@ def publish(store: Store, shelf: ModelStore) -> None:
         except ValueError as error:
             raise told(error) from None
 
-    gr.api(generate, api_name="generate", concurrency_limit=None)
-    gr.api(branch, api_name="branch", concurrency_limit=None)
     gr.api(models, api_name="models", concurrency_limit=None)
     gr.api(inspect, api_name="inspect", concurrency_limit=2)
 
