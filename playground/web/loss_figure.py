@@ -63,29 +63,43 @@ def loss_figure(record: Mapping[str, Any]) -> go.Figure:
 def _with_heads(figure: go.Figure) -> go.Figure:
     """Room for the scores of heads below the losses, on the same steps."""
     axis = figure.layout.yaxis.to_plotly_json()
-    legend = {**figure.layout.legend.to_plotly_json(), "y": 0.38, "title": {"text": "best head of each kind"}}
+    legend = {**figure.layout.legend.to_plotly_json(), "y": 0.36, "title": _heading("The best head of each kind")}
     figure.update_layout(
-        yaxis={"domain": [0.5, 1.0]},
-        yaxis2={**axis, "title": "score of the head", "domain": [0.0, 0.38], "range": [0.0, 1.0]},
+        yaxis={"domain": [0.58, 1.0]},
+        yaxis2={**axis, "title": "score of the best head", "domain": [0.0, 0.34], "range": [0.0, 1.0]},
         legend2=legend,
         xaxis={"anchor": "y2"},
-        height=600,
+        height=680,
     )
     return figure
 
 
 def _styled(figure: go.Figure, unit: str) -> go.Figure:
     axis = {"gridcolor": GRID, "linecolor": GRID, "zeroline": False, "automargin": True}
+    # Above the lines, not on them: where they run is not known.
+    legend: dict[str, Any] = {
+        "orientation": "h",
+        "x": 0,
+        "xanchor": "left",
+        "y": 1.02,
+        "yanchor": "bottom",
+        "font": {"size": 11},
+    }
+    legend["title"] = _heading("Loss while it was trained")
     figure.update_xaxes(title="step", **axis)
     figure.update_yaxes(title=f"loss, {unit}", **axis)
     figure.update_layout(
         template="none",
-        title={"text": "Loss while it was trained", "font": {"size": 14}, "x": 0, "xref": "paper"},
         font={"family": FONT, "size": 12, "color": INK},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         margin={"l": 48, "r": 16, "t": 40, "b": 48},
-        legend={"x": 1, "xanchor": "right", "y": 1, "yanchor": "top", "bgcolor": "rgba(0,0,0,0)", "font": {"size": 11}},
-        height=360,
+        legend=legend,
+        height=420,
     )
     return figure
+
+
+def _heading(text: str) -> dict[str, Any]:
+    """A title that stands with its legend, so that neither covers the other however many lines the legend takes."""
+    return {"text": text, "side": "top", "font": {"size": 14}}
