@@ -134,6 +134,7 @@ def prepare(args: argparse.Namespace) -> TrainingRun:
     trainer = Trainer(settings, model, sources, devices)
     start_from = None if earlier is None else Earlier.of(earlier.card)
     program = PROGRAM if start_from is None else f"{PROGRAM} --init {start_from.name}"
+    program += f" --tokenizer {args.tokenizer.name}" if args.tokenizer and earlier is None else ""
     return TrainingRun(program, trainer, tokenizer, sets, args, earlier=start_from)
 
 

@@ -243,4 +243,6 @@ def test_a_draft_takes_over_the_tokenizer_and_the_card_says_how_well_it_guesses(
     main(arguments(tmp_path / "run", steps=50, short_until=0.3))
     card = load(out, device="cpu").card
     assert "accepts 0." in card.readme
-    assert load(out / "draft", device="cpu").card.vocab_size == card.vocab_size
+    draft = load(out / "draft", device="cpu").card
+    assert draft.vocab_size == card.vocab_size
+    assert "--tokenizer out" in draft.readme
