@@ -18,11 +18,10 @@ class Talks:
         self._store = store
         self._said: dict[str, tuple[Turn, ...]] = {}
         self._answering: dict[str, Run] = {}
+        self._left_out: dict[str, str] = {}
 
-    def converse(
-        self, session: str, loaded: Any, said: object, system: object, decoding: Decoding
-    ) -> tuple[Entry, str]:
-        """The answer to what a visitor says next, with what was said before; and a sentence on what was left out.
+    def converse(self, session: str, loaded: Any, said: object, system: object, decoding: Decoding) -> Entry:
+        """The answer to what a visitor says next, with what was said before.
 
         Raises:
             ValueError: one sentence that says what to change.
@@ -35,7 +34,12 @@ class Talks:
         run = begin(loaded, prepared, decoding)
         entry = self._store.take(session, run)
         self._said[session], self._answering[session] = turns, run
-        return entry, prepared.words
+        self._left_out[session] = prepared.words
+        return entry
+
+    def left_out(self, session: str) -> str:
+        """A sentence on what of the conversation did not fit into the context when it was last read; mostly empty."""
+        return self._left_out.get(session, "")
 
     def so_far(self, session: str, system: str | None = None) -> tuple[Turn, ...]:
         """What was said so far, the last answer included; with another system turn where one is given."""
@@ -52,3 +56,4 @@ class Talks:
         """A new conversation begins, or the tab was closed."""
         self._said.pop(session, None)
         self._answering.pop(session, None)
+        self._left_out.pop(session, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -15,11 +16,7 @@ from playground.talks import Talks
 from playground.web.watching import watch
 
 PRIVATE: Any = {"api_visibility": "private", "concurrency_limit": None, "show_progress": "hidden"}
-_ON_LOAD = """
-import(new URL("static/chat.js", document.baseURI).href)
-  .then((chat) => chat.mount(element, { props, watch }))
-  .catch((error) => console.error(error));
-"""
+BOOTSTRAP = Path(__file__).parent / "static" / "chat_bootstrap.js"
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ def build() -> Talk:
         turns = gr.HTML(
             {"turns": [], "note": ""},
             html_template='<div class="turns"></div>',
-            js_on_load=_ON_LOAD,
+            js_on_load=BOOTSTRAP.read_text(encoding="utf-8"),
             apply_default_css=False,
             padding=False,
         )
@@ -74,20 +71,25 @@ def wire(
         refusal: what the live view gets in place of a frame.
     """
 
-    async def converse(request: gr.Request, asked: Any) -> AsyncIterator[list[Any]]:
+    def hear(request: gr.Request, asked: Any) -> dict[str, Any]:
+        said = asked[0] if isinstance(asked, list) and asked else ""
+        return told(talks, str(request.session_hash), said if isinstance(said, str) else "")
+
+    async def converse(request: gr.Request, asked: Any) -> AsyncIterator[Any]:
         session = str(request.session_hash)
         try:
             message, system, values = taken_apart(asked)
             loaded = await run_sync(models.of, session)
             decoding = read(loaded, values)
-            entry, note = await run_sync(talks.converse, session, loaded, message, system or "", decoding)
+            entry = await run_sync(talks.converse, session, loaded, message, system or "", decoding)
         except ValueError as error:
-            yield [refusal(str(error)), gr.skip()]
+            yield refusal(str(error))
             return
-        yield [gr.skip(), told(talks, session, note, str(message))]
         async for frame in watch(entry):
-            yield [frame, gr.skip()]
-        yield [gr.skip(), told(talks, session, note)]
+            yield frame
+
+    def show(request: gr.Request) -> dict[str, Any]:
+        return told(talks, str(request.session_hash))
 
     def begin(request: gr.Request) -> dict[str, Any]:
         talks.forget(str(request.session_hash))
@@ -102,16 +104,19 @@ def wire(
         trigger_mode="multiple",
         **PRIVATE,
     )
-    gathered.then(
+    # one after another: what was asked stands there while the answer comes, and the answer when it is whole
+    heard = gathered.then(hear, [talk.asked], [talk.turns], preprocess=False, api_name="page_chat_heard", **PRIVATE)
+    answered = heard.then(
         converse,
         [talk.asked],
-        [live, talk.turns],
+        [live],
         preprocess=False,
         trigger_mode="multiple",
         api_name="page_chat",
         show_progress_on=[],
         **PRIVATE,
     )
+    answered.then(show, None, [talk.turns], api_name="page_chat_told", **PRIVATE)
     talk.fresh.click(begin, None, [talk.turns], api_name="page_chat_new", **PRIVATE)
 
 
@@ -122,8 +127,8 @@ def taken_apart(asked: Any) -> tuple[Any, Any, list[Any]]:
     return asked[0], asked[1], asked[2:]
 
 
-def told(talks: Talks, session: str, note: str, said: str | None = None) -> dict[str, Any]:
+def told(talks: Talks, session: str, said: str = "") -> dict[str, Any]:
     """The conversation for the page; `said` is what waits for its answer."""
     turns = [{"role": each.role, "content": each.content} for each in talks.so_far(session)]
-    waiting = [] if said is None else [{"role": "user", "content": said}]
-    return {"turns": turns + waiting, "note": note}
+    waiting = [{"role": "user", "content": said}] if said.strip() else []
+    return {"turns": turns + waiting, "note": "" if waiting else talks.left_out(session)}

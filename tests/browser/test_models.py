@@ -165,6 +165,23 @@ def test_the_card_fits_the_screen(page: Callable[..., Playground], width: int, t
     assert playground.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_a_message_is_answered_and_both_turns_stand(page: Callable[..., Playground]) -> None:
+    playground = page()
+    assert not playground.page.get_by_label("Message").is_visible()
+    choose(playground, "talker")
+    chosen(playground, "talker")
+    playground.page.get_by_label("Message").fill("a few words")
+    playground.press("Send")
+    turns = playground.page.get_by_role("list", name="Conversation").get_by_role("listitem")
+    turns.nth(1).wait_for()
+    assert turns.first.inner_text().split() == ["You", "a", "few", "words"]
+    playground.settled()
+    text = "".join(token["text"] for token in playground.state("store.tokens"))
+    assert text.startswith("<user>a few words<assistant>")
+    playground.press("New conversation")
+    turns.first.wait_for(state="detached")
+
+
 def test_without_a_choice_there_is_no_menu(playground: Playground) -> None:
     assert not playground.page.get_by_label("Model", exact=True).is_visible()
     playground.page.get_by_role("tab", name="Model").click()

@@ -125,7 +125,7 @@ def test_a_session_remembers_what_was_said_until_a_new_conversation(talker: Load
     worker, talks = Worker(store), Talks(store)
 
     def say(text: str, system: str = "") -> None:
-        entry, _ = talks.converse("me", talker, text, system, decoding)
+        entry = talks.converse("me", talker, text, system, decoding)
         while not entry.settled:
             worker.advance(entry)
 
