@@ -389,3 +389,15 @@ def test_a_frame_that_nobody_awaits_any_more_is_not_made(loaded: Loaded) -> None
     assert entry.ask().cancel()
     Worker(store).advance(entry)
     assert json.loads(entry.frame() or "")["seq"] == 1
+
+
+def test_a_run_for_which_the_device_has_no_memory_is_refused_before_it_begins(
+    loaded: Loaded, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, _ = make(clock)
+    room = bytes_of(loaded, "Hello there")
+    monkeypatch.setattr("playground.sessions.free_bytes", lambda device: room)
+    store.start("me", loaded, "Hello there", TEN)
+    with pytest.raises(RefusedError, match=r"are free on its device: with 10 new tokens .* up to \d+ tokens\."):
+        store.start("me", loaded, "Hello there" * 2, TEN)
+    assert len(store.runs("me")) == 1
