@@ -70,6 +70,7 @@ def theirs(shape: str, setup: Setup, attention: str = "sdpa") -> PreTrainedModel
     dtype = getattr(torch, setup.dtype)
     model = AutoModelForCausalLM.from_pretrained(_folder(shape, "theirs"), dtype=dtype, attn_implementation=attention)
     torch.nn.Module.to(model, setup.device)
+    model.generation_config.eos_token_id = None  # random weights may end the text, and ours would go on
     return model.eval().requires_grad_(False)
 
 
