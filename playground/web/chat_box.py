@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -13,10 +12,11 @@ from anyio.to_thread import run_sync
 from playground.model_store import ModelStore
 from playground.records import Decoding
 from playground.talks import Talks
+from playground.web.live import STATIC
 from playground.web.watching import watch
 
 PRIVATE: Any = {"api_visibility": "private", "concurrency_limit": None, "show_progress": "hidden"}
-BOOTSTRAP = Path(__file__).parent / "static" / "chat_bootstrap.js"
+BOOTSTRAP = STATIC / "chat_bootstrap.js"
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,30 @@ def build() -> Talk:
     return Talk(system, message, send, fresh, turns, asked)
 
 
+def _answering(
+    talks: Talks,
+    models: ModelStore,
+    read: Callable[[Any, Any], Decoding],
+    refusal: Callable[[str], dict[str, Any]],
+) -> Callable[[gr.Request, Any], AsyncIterator[Any]]:
+    """What makes an answer from what was in the box, frame by frame."""
+
+    async def converse(request: gr.Request, asked: Any) -> AsyncIterator[Any]:
+        session = str(request.session_hash)
+        try:
+            message, system, values = taken_apart(asked)
+            loaded = await run_sync(models.of, session)
+            decoding = read(loaded, values)
+            entry = await run_sync(talks.converse, session, loaded, message, system or "", decoding)
+        except ValueError as error:
+            yield refusal(str(error))
+            return
+        async for frame in watch(entry):
+            yield frame
+
+    return converse
+
+
 def wire(
     talk: Talk,
     live: Any,
@@ -75,19 +99,6 @@ def wire(
         said = asked[0] if isinstance(asked, list) and asked else ""
         return told(talks, str(request.session_hash), said if isinstance(said, str) else "")
 
-    async def converse(request: gr.Request, asked: Any) -> AsyncIterator[Any]:
-        session = str(request.session_hash)
-        try:
-            message, system, values = taken_apart(asked)
-            loaded = await run_sync(models.of, session)
-            decoding = read(loaded, values)
-            entry = await run_sync(talks.converse, session, loaded, message, system or "", decoding)
-        except ValueError as error:
-            yield refusal(str(error))
-            return
-        async for frame in watch(entry):
-            yield frame
-
     def show(request: gr.Request) -> dict[str, Any]:
         return told(talks, str(request.session_hash))
 
@@ -107,7 +118,7 @@ def wire(
     # one after another: what was asked stands there while the answer comes, and the answer when it is whole
     heard = gathered.then(hear, [talk.asked], [talk.turns], preprocess=False, api_name="page_chat_heard", **PRIVATE)
     answered = heard.then(
-        converse,
+        _answering(talks, models, read, refusal),
         [talk.asked],
         [live],
         preprocess=False,

@@ -9,15 +9,12 @@ from typing import Any
 
 import gradio as gr
 
+from playground.web.live import STATIC
 from playground.web.loss_figure import loss_figure
 
 NO_README = "This model came without a card of its own."
 # Text reaches the page in the value, as JSON, and is set as text: a template would be evaluated.
-_ON_LOAD = """
-import(new URL("static/model_card.js", document.baseURI).href)
-  .then((card) => card.{mount}(element, {{ props, watch }}))
-  .catch((error) => console.error(error));
-"""
+ON_LOAD = (STATIC / "model_bootstrap.js").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def bar(facts: Mapping[str, Any]) -> Bar:
         status = gr.HTML(
             shown(facts),
             html_template='<div class="model-status" role="status"></div>',
-            js_on_load=_ON_LOAD.format(mount="mountStatus"),
+            js_on_load=ON_LOAD,
             apply_default_css=False,
             padding=False,
         )
@@ -108,7 +105,7 @@ def build(facts: Mapping[str, Any], choices: Choices, chosen: gr.Dropdown, above
             view = gr.HTML(
                 shown(facts),
                 html_template='<div class="model-card"></div>',
-                js_on_load=_ON_LOAD.format(mount="mountCard"),
+                js_on_load=ON_LOAD,
                 apply_default_css=False,
                 elem_id="facts",
                 padding=False,
