@@ -83,17 +83,20 @@ def _flops(configs: Mapping[str, DecoderConfig], length: int) -> go.Figure:
             ("next token", [decode_flops(config, each).total for each in lengths], CHECKED[2]),
         )
         for name, values, colour in lines:
-            figure.add_scatter(
-                x=lengths,
-                y=values,
-                name=f"{mark}: {name}",
-                mode="lines",
-                line={"color": colour, "width": 1.75, "dash": DASHES[mark]},
-                hovertemplate=f"%{{y:.3s}}FLOP at %{{x:,}} tokens<extra>{mark}: {name}</extra>",
-            )
+            figure.add_scatter(x=lengths, y=values, **_line(mark, name, colour, "%{y:.3s}FLOP"))
     figure.update_xaxes(type="log")
     figure.update_yaxes(type="log", exponentformat="SI")
     return _styled(figure, "FLOPs against length", "tokens", "FLOP")
+
+
+def _line(mark: str, name: str, colour: str, value: str) -> dict[str, Any]:
+    """How a curve of one design looks; `value` is the format of what the pointer finds."""
+    return {
+        "name": f"{mark}: {name}",
+        "mode": "lines",
+        "line": {"color": colour, "width": 1.75, "dash": DASHES[mark]},
+        "hovertemplate": f"{value} at %{{x:,}} tokens<extra>{mark}: {name}</extra>",
+    }
 
 
 def _caches(configs: Mapping[str, DecoderConfig], length: int, item_bytes: int) -> go.Figure:
@@ -111,14 +114,7 @@ def _caches(configs: Mapping[str, DecoderConfig], length: int, item_bytes: int) 
             + ((("with one head (MQA)", [each / shared for each in kept], CHECKED[2]),) if shared > 1 else ())
         )
         for name, values, colour in kinds:
-            figure.add_scatter(
-                x=lengths,
-                y=values,
-                name=f"{mark}: {name}",
-                mode="lines",
-                line={"color": colour, "width": 1.75, "dash": DASHES[mark]},
-                hovertemplate=f"%{{y:,.1f}} MiB at %{{x:,}} tokens<extra>{mark}: {name}</extra>",
-            )
+            figure.add_scatter(x=lengths, y=values, **_line(mark, name, colour, "%{y:,.1f} MiB"))
     return _styled(figure, "KV cache against length", "tokens", "MiB")
 
 
