@@ -65,6 +65,10 @@ class Trainer:
         self.model = model.train()
         if settings.gradient_checkpointing:
             model.activation_checkpointing_enable()
+        if settings.compile and accelerator.device.type == "cpu":
+            # Written out and compiled, attention over rows of 256 takes half the time of the CPU's fused kernel, whose
+            # backward pass is slow (docs/storyteller.md).
+            model.set_attn_implementation("eager")
         objective = Objective(model, settings.own_words, settings.compile)
         self.objective = accelerator.prepare(objective)
         self.optimizer = Optimizers(model, settings)
