@@ -1,9 +1,11 @@
 """Toy text that several tests train on."""
 
+import os
 import random
 import re
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -73,10 +75,15 @@ def toy(arguments: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def free_port() -> int:
-    """A TCP port of this machine that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    """A TCP port of this machine that nobody listens on, below those that outgoing connections are given.
+
+    One of the latter may be taken again before the test listens on it, even by the process that waits to connect to it.
+    """
+    for port in range(20_000 + os.getpid() % 5_000, 30_000):
+        with socket.socket() as sock, suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise OSError("No port between 20000 and 30000 is free.")
 
 
 @pytest.fixture(scope="session")
