@@ -20,6 +20,7 @@ from models import vetting
 from models.capability import Card, read_card
 from models.devices import choose_device, choose_dtype, vet_memory
 from models.errors import CheckpointError, LoadCancelledError
+from models.layout import arrange
 from models.progress import Progress, Told, listening, nobody
 
 SHIPPED = {"storyteller": Path(__file__).parent / "storyteller"}
@@ -89,6 +90,7 @@ def load(
     model = _read_model(directory, config, kind, device_map, told).eval().requires_grad_(False)
     if device_map is None:
         nn.Module.to(model, where)
+        arrange(model)
     _vet_vocabulary(directory, tokenizer, model)
     return Loaded(model, tokenizer, read_card(label(name, directory), model, tokenizer, directory))
 

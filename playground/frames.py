@@ -1,4 +1,4 @@
-"""What the browser gets: a run as small numbered JSON messages. Schema version 3.
+"""What the browser gets: a run as small numbered JSON messages. Schema version 4.
 
 Common to all: `v` (schema version), `run` (id), `seq` (0, 1, 2, ... in a run; a gap means a message was lost and can be
 asked for again), `kind`. Arrays are base64 of little-endian float32 ("f32"), uint32 ("u32") or uint8 ("u8").
@@ -30,8 +30,9 @@ steps    What came since the last message: `steps` from index `first`; the rows 
          that the mosaic shows now), data u8 [sum of heads, rows, cols]: 255 * sqrt(p), the largest in each w x w cell
          over the new rows only. w is the power of two with at most TILE_BINS bins for all rows there are.
          Focus: layer, head, first, count, pattern f32 [first + count]: the newest row; earlier u8: the rows before it,
-         one after another (row r has r + 1 values), 255 * sqrt(p); q and k f32 [count, D] after rotation (empty where
-         queries cannot be had).
+         one after another (row r has r + 1 values), 255 * sqrt(p); q f32 [D] of the newest row and k f32 [count, D]
+         after rotation (both empty where queries cannot be had). Exact rows before it, and their q, are told when
+         somebody asks (`rows`).
          Cache: `k` and `v` bytes (one number when all layers agree, else a list), positions, reserved (bytes), states
          (bytes of layers that are not attention).
          Clock: first_token and decode in seconds, steps.
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from playground.records import Decoding, Stage, Step
     from playground.runs import Run
 
-VERSION = 3
+VERSION = 4
 TILE_BINS = 48
 CANDIDATES = 20
 FOCUS_ROWS = 64
@@ -280,7 +281,8 @@ def _focus_rows(run: Run, focus: Focus, start: int, end: int) -> Json:
     earlier = _ragged(pattern[:-1], start)
     where = {"layer": focus.layer, "head": focus.head, "first": start, "count": end - start}
     told = {"pattern": packed(pattern[-1], "f4"), "earlier": packed(np.rint(np.sqrt(earlier) * 255), "u1")}
-    return where | told | _vectors(run, focus.layer, focus.head, start, end)
+    vectors = {"q": _queries(run, focus, end - 1, end), "k": _keys(run, focus, start, end)}
+    return where | told | vectors
 
 
 def _ragged(pattern: NDArray[np.float32], start: int) -> NDArray[np.float32]:
@@ -289,14 +291,18 @@ def _ragged(pattern: NDArray[np.float32], start: int) -> NDArray[np.float32]:
     return pattern[np.tri(rows, length, start, dtype=bool)]
 
 
-def _vectors(run: Run, layer: int, head: int, start: int, end: int) -> Json:
-    """q and k of a head after rotation; empty where queries cannot be had."""
+def _queries(run: Run, focus: Focus, start: int, end: int) -> str:
+    """q of a head after rotation, f32 [end - start, D]; empty where queries cannot be had."""
+    return f32(attention.queries(run, focus.layer, start, end)[focus.head]) if run.anatomy.routed else ""
+
+
+def _keys(run: Run, focus: Focus, start: int, end: int) -> str:
+    """k that a head looks at, after rotation, f32 [end - start, D]; empty where queries cannot be had."""
     if not run.anatomy.routed:
-        return {"q": "", "k": ""}
-    q = attention.queries(run, layer, start, end)
-    k = attention.keys(run, layer, end)
-    kv_head = head * k.shape[0] // q.shape[0]
-    return {"q": f32(q[head]), "k": f32(k[kv_head, start:end])}
+        return ""
+    k = attention.keys(run, focus.layer, end)
+    kv_head = focus.head * k.shape[0] // run.anatomy.heads[focus.layer]
+    return f32(k[kv_head, start:end])
 
 
 def _norms(run: Run, start: int, end: int) -> NDArray[np.float32]:
@@ -400,7 +406,7 @@ def _new_texts(run: Run, cursor: Cursor, steps: Iterable[Json]) -> dict[str, str
 
 @torch.inference_mode()
 def focus(run: Run, layer: int, head: int) -> Json:
-    """Everything about one head so far: its map as a picture, q and k after rotation.
+    """What is known of one head so far: its map as a picture, and k after rotation.
 
     Raises:
         ValueError: one sentence, when the layer or head does not exist or nothing is computed yet.
@@ -409,19 +415,23 @@ def focus(run: Run, layer: int, head: int) -> Json:
     rows = run.rows
     width, image = attention.picture(run, layer, head, rows, LARGEST_PICTURE)
     picture = {"bin": width, "size": image.shape[0], "data": packed(image, "u1")}
-    return {"layer": layer, "head": head, "rows": rows, "map": picture} | _vectors(run, layer, head, 0, rows)
+    keys = _keys(run, Focus(layer, head), 0, rows)
+    return {"layer": layer, "head": head, "rows": rows, "map": picture, "k": keys}
 
 
 @torch.inference_mode()
 def rows(run: Run, layer: int, head: int, first: int, last: int) -> Json:
-    """Exact rows of attention from `first` up to `last`, at most `FOCUS_ROWS`: f32, row r has r + 1 values."""
+    """Exact rows of attention from `first` up to `last`, at most `FOCUS_ROWS`, and the queries that they belong to.
+
+    pattern: f32, row r has r + 1 values; q: f32 [count, D] after rotation, empty where queries cannot be had.
+    """
     run._check(layer, head)
     if not 0 <= first < run.rows:
         raise ValueError(f"Position {first} is not computed: there are {run.rows} positions.")
     last = min(last, first + FOCUS_ROWS, run.rows)
     pattern = attention.rows(run, layer, first, last, head)[0].cpu().numpy()
     where = {"layer": layer, "head": head, "first": first, "count": last - first}
-    return where | {"pattern": packed(_ragged(pattern, first), "f4")}
+    return where | {"pattern": packed(_ragged(pattern, first), "f4"), "q": _queries(run, Focus(layer, head), first, last)}
 
 
 def angles(run: Run, layer: int, first: int) -> Json:

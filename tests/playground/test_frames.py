@@ -101,8 +101,10 @@ def test_rows_of_the_head_in_focus_are_exact(run: Run) -> None:
         earlier = np.concatenate([[], *(pattern[r, : r + 1] for r in range(first, rows - 1))])
         np.testing.assert_allclose(unpack(focus["earlier"], "u1"), np.sqrt(earlier) * 255, atol=0.51)
         D = run.anatomy.head_dims[FOCUS.layer]
-        q = run.queries(FOCUS.layer)[FOCUS.head, first : first + count]
-        np.testing.assert_array_equal(unpack(focus["q"]).reshape(-1, D), q)
+        np.testing.assert_array_equal(unpack(focus["q"]), run.queries(FOCUS.layer)[FOCUS.head, rows - 1])
+        kv_head = FOCUS.head * run.anatomy.kv_heads[FOCUS.layer] // run.anatomy.heads[FOCUS.layer]
+        k = run.keys(FOCUS.layer)[kv_head, first : first + count]
+        np.testing.assert_array_equal(unpack(focus["k"]).reshape(-1, D), k)
     assert rows == run.rows
 
 

@@ -119,10 +119,12 @@ def test_a_head_in_focus_is_known_exactly(live: LivePage, tape: Tape) -> None:
     exact = tape.run.attention(0, 0)
     for row in (0, 10, tape.run.rows - 1):
         live.pick(row + 1)
-        pattern = live.get("row => Array.from(app.store.heads.find(0, 0).patterns.get(row))", row)
+        pattern = live.get("row => Array.from(app.store.heads.find(0, 0).exact.get(row).pattern)", row)
         np.testing.assert_allclose(pattern, exact[row, : row + 1], atol=1e-6)
-    q = live.get("() => Array.from(app.store.heads.find(0, 0).q.row(5))")
-    np.testing.assert_array_equal(np.array(q, np.float32), tape.run.queries(0)[0, 5])
+        q = live.get("row => Array.from(app.store.heads.find(0, 0).exact.get(row).q)", row)
+        np.testing.assert_array_equal(np.array(q, np.float32), tape.run.queries(0)[0, row])
+    k = live.get("() => Array.from(app.store.heads.find(0, 0).k.row(5))")
+    np.testing.assert_array_equal(np.array(k, np.float32), tape.run.keys(0)[0, 5])
 
 
 def test_details_of_steps_that_came_together_are_fetched_with_their_neighbours(browser: Any, loaded: Loaded) -> None:

@@ -110,7 +110,7 @@ export class AttentionPanel {
     if (store.heads.wantRow(layer, head, cell.row)) return;
     const poll = () => {
       if (tip.node.hidden) return;
-      if (store.heads.find(layer, head)?.patterns.has(cell.row)) tip.show(event, this.aboutCell(cell.row, cell.key));
+      if (store.heads.find(layer, head)?.exact.has(cell.row)) tip.show(event, this.aboutCell(cell.row, cell.key));
     };
     setTimeout(poll, 60);
   }
@@ -119,7 +119,7 @@ export class AttentionPanel {
   aboutCell(row, key) {
     const { store, selection } = this.app;
     const head = store.heads.find(selection.layer, selection.head);
-    const p = head?.patterns.get(row)?.[key];
+    const p = head?.exact.get(row)?.pattern[key];
     const words = `query ${row} ${quote(store.tokens[row].text)} → key ${key} ${quote(store.tokens[key].text)}`;
     if (p !== undefined) return [`${percent(p)}`, words, `exactly ${exact(p)}`];
     const cell = head ? head.map.at(0, Math.floor(row / head.map.bin), Math.floor(key / head.map.bin)) / 255 : NaN;

@@ -1,5 +1,5 @@
 // @ts-check
-/** What is known of single heads: exact rows, rotated q and k, and a map; and the angles of layers. Recent heads are kept. */
+/** What is known of single heads: exact rows with their queries, keys, and a map; and the angles of layers. Recent heads are kept. */
 import { f32, u8 } from "./codec.js";
 import { meanShares, rowShares } from "./attention_math.js";
 import { PooledMaps, Rows } from "./growing.js";
@@ -12,17 +12,18 @@ const ROWS_AHEAD = 8; // so near to a row that is not here yet, it is asked for:
 const AHEAD = 64; // positions whose angles should be here before the run is
 
 /** @typedef {{cos: Rows, sin: Rows}} Rotation a row a position, a column a pair */
+/** @typedef {{pattern: Float32Array, q: Float32Array}} ExactRow whom a query looks at, and the query after rotation */
 
 export class Head {
   /** @param {number} layer @param {number} head @param {number} size head size */
   constructor(layer, head, size) {
     this.layer = layer;
     this.head = head;
-    this.q = new Rows(size);
+    this.rows = 0; // for which k and the map are complete
     this.k = new Rows(size);
     this.map = new PooledMaps(1, MAP_CELLS);
-    /** @type {Map<number, Float32Array>} exact attention rows by position */
-    this.patterns = new Map();
+    /** @type {Map<number, ExactRow>} by position */
+    this.exact = new Map();
     /** @type {(import('./attention_math.js').Shares|null)[]} by row, each computed once */
     this.shares = [];
   }
@@ -37,21 +38,10 @@ export class Head {
     return meanShares(this.shares.slice(-most));
   }
 
-  /** Rows for which q, k and the map are complete. */
-  get rows() {
-    return this.q.count;
-  }
-
-  /** @param {number} position @param {Float32Array} pattern */
-  remember(position, pattern) {
-    if (this.patterns.size >= ROWS_KEPT) this.patterns.delete(this.patterns.keys().next().value ?? -1);
-    this.patterns.set(position, pattern);
-  }
-
-  /** q and k of rows from `first`. @param {number} first @param {any} answer */
-  write(first, answer) {
-    this.q.write(first, f32(answer.q));
-    this.k.write(first, f32(answer.k));
+  /** @param {number} position @param {Float32Array} pattern @param {Float32Array} q */
+  remember(position, pattern, q) {
+    if (this.exact.size >= ROWS_KEPT) this.exact.delete(this.exact.keys().next().value ?? -1);
+    this.exact.set(position, { pattern, q });
   }
 }
 
@@ -109,15 +99,16 @@ export class HeadBook {
     const head = this.open(focus.layer, focus.head);
     const newest = focus.first + focus.count - 1;
     const pattern = f32(focus.pattern);
-    head.remember(newest, pattern);
-    // rows after a hole are exact on their own, but q and k must be gapless: `want` fetches them again
+    head.remember(newest, pattern, f32(focus.q));
+    // rows after a hole are exact on their own, but keys and map must be gapless: `want` fetches them again
     if (focus.first > head.rows) return;
     const earlier = u8(focus.earlier);
     for (let row = focus.first, from = 0; row < newest; from += ++row) {
       head.map.addCells(row, earlier.subarray(from, from + row + 1));
     }
     head.map.addRow(newest, pattern);
-    head.write(focus.first, focus);
+    head.k.write(focus.first, f32(focus.k));
+    head.rows = newest + 1;
   }
 
   /** The head, asked for when it is missing or behind the run. @param {number} layer @param {number} index */
@@ -139,22 +130,23 @@ export class HeadBook {
     head.map = new PooledMaps(1, MAP_CELLS);
     head.map.merge({ bin, row: 0, rows: size, cols: size, data: u8(data) });
     head.map.rows = answer.rows;
-    head.write(0, answer);
-    for (const [row, pattern] of head.patterns) if (row >= answer.rows) head.map.addRow(row, pattern);
+    head.k.write(0, f32(answer.k));
+    head.rows = answer.rows;
+    for (const [row, { pattern }] of head.exact) if (row >= answer.rows) head.map.addRow(row, pattern);
   }
 
   /**
    * The exact row, asked for with its neighbours when it is missing.
-   * @param {number} layer @param {number} index @param {number} position @returns {Float32Array|null}
+   * @param {number} layer @param {number} index @param {number} position @returns {ExactRow|null}
    */
   wantRow(layer, index, position) {
     const { finished, rows } = this.store;
-    const patterns = this.find(layer, index)?.patterns;
+    const exact = this.find(layer, index)?.exact;
     const ahead = finished ? [position - ROWS_AHEAD, position + ROWS_AHEAD] : [];
     for (const each of [position, ...ahead]) {
-      if (each >= 0 && each < rows && !patterns?.has(each)) this.fetchRows(layer, index, each - (each % ROWS_SPAN));
+      if (each >= 0 && each < rows && !exact?.has(each)) this.fetchRows(layer, index, each - (each % ROWS_SPAN));
     }
-    return patterns?.get(position) || null;
+    return exact?.get(position) || null;
   }
 
   /** @param {number} layer @param {number} index @param {number} first */
@@ -164,8 +156,10 @@ export class HeadBook {
     this.store.fetchOnce(`rows ${layer} ${index} ${first} ${last}`, "rows", request, (answer) => {
       const head = this.open(layer, index);
       const flat = f32(answer.pattern);
-      for (let row = answer.first, from = 0; row < answer.first + answer.count; from += ++row) {
-        head.remember(row, flat.slice(from, from + row + 1));
+      const queries = f32(answer.q);
+      const size = queries.length / answer.count;
+      for (let row = answer.first, from = 0, at = 0; row < answer.first + answer.count; from += ++row, at += size) {
+        head.remember(row, flat.slice(from, from + row + 1), queries.slice(at, at + size));
       }
     });
   }

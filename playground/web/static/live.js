@@ -168,7 +168,7 @@ export class App {
     if (!before) this.settings = null; // a new run starts with what happens
     const { position, row, layer, head } = selection;
     const headData = store.heads.want(layer, head);
-    const pattern = row >= 0 ? store.heads.wantRow(layer, head, row) : null;
+    const pattern = row >= 0 ? (store.heads.wantRow(layer, head, row)?.pattern ?? null) : null;
     const strongest = pattern ? argmax(pattern) : -1;
     const key = selection.key ?? (pattern ? strongest : null);
     const drawn = store.steps[selection.step];

@@ -27,8 +27,8 @@ export function scoreScale(model, layer) {
  * @param {import('./types.js').RopeTable} table @param {number} scale @returns {Decomposition|null}
  */
 export function decompose(head, { cos, sin }, row, key, table, scale) {
-  if (Math.max(row, key) >= Math.min(head.rows, cos.count)) return null;
-  const q = head.q.row(row);
+  const q = head.exact.get(row)?.q;
+  if (!q || key >= head.k.count || Math.max(row, key) >= cos.count) return null;
   const k = head.k.row(key);
   const angles = { qc: cos.row(row), qs: sin.row(row), kc: cos.row(key), ks: sin.row(key) };
   const pairs = table.pairs.map((dims, index) => onePair(index, dims, table.inv_freq[index], q, k, angles, scale));
