@@ -431,7 +431,8 @@ def rows(run: Run, layer: int, head: int, first: int, last: int) -> Json:
     last = min(last, first + FOCUS_ROWS, run.rows)
     pattern = attention.rows(run, layer, first, last, head)[0].cpu().numpy()
     where = {"layer": layer, "head": head, "first": first, "count": last - first}
-    return where | {"pattern": packed(_ragged(pattern, first), "f4"), "q": _queries(run, Focus(layer, head), first, last)}
+    told = {"pattern": packed(_ragged(pattern, first), "f4")}
+    return where | told | {"q": _queries(run, Focus(layer, head), first, last)}
 
 
 def angles(run: Run, layer: int, first: int) -> Json:
