@@ -43,6 +43,16 @@ def arrange(model: nn.Module) -> None:
         model.register_state_dict_post_hook(_in_usual_order)
 
 
+def is_arranged(model: nn.Module) -> bool:
+    """Whether matrices of the model lie along their outputs. Such products take one thread, however many there are."""
+    return any(isinstance(module, nn.Linear) and lies_along_outputs(module.weight) for module in model.modules())
+
+
+def lies_along_outputs(matrix: Tensor) -> bool:
+    """Whether the numbers of a column (outputs, inputs) are neighbours."""
+    return not matrix.is_contiguous() and matrix.t().is_contiguous()
+
+
 def _in_usual_order(_: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
     """What is written down lies as everybody expects; one tensor under two names (tied weights) stays one."""
     usual: dict[int, Tensor] = {}

@@ -23,6 +23,7 @@ from playground.logits import Kept, LogitLog
 from playground.past import Past
 from playground.penalties import Context
 from playground.records import Decoding, Stage, Step
+from playground.threads import Threads
 from playground.tokens import encode, end_ids, find_stop, piece, quoted
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Generation:
         self._throws = "xtc_probability" in sampling.active_stages(decoding)
         self._mu = sampling.first_mu(decoding)
         self._options = _forward_options(loaded.model)
+        self._threads = Threads(loaded.model, self.anatomy.position_bytes / max(len(self.anatomy.attending), 1))
         self._take_over(past)
 
     def _take_over(self, past: Past) -> None:
@@ -156,7 +158,8 @@ class Generation:
     def _forward(self, ids: Sequence[int]) -> Tensor:
         """Logits (V,), as the model gives them, after the last of `ids`; queries and cache grow by their positions."""
         inputs = torch.tensor([ids], device=self.device)
-        with self.anatomy.watching(self.recorder), self.step_logits.hearing():
+        watching, threads = self.anatomy.watching(self.recorder), self._threads.of(len(ids), self.rows)
+        with watching, self.step_logits.hearing(), threads:
             output = self.loaded.model(input_ids=inputs, past_key_values=self.cache, use_cache=True, **self._options)
         self.recorder.close_pass(len(ids))
         self.rows = self.recorder.rows

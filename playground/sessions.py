@@ -22,6 +22,7 @@ import orjson
 from models.devices import free_bytes
 from playground import Run, branch, edit, engine, frames, generate, tree
 from playground.records import Decoding
+from playground.threads import one_thread
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -193,7 +194,8 @@ class Entry:
         if run.state == "prefill" and run.rows != self._prefilled:
             self._prefilled = run.rows
             return frames.prefill(run, cursor)
-        return frames.delta(run, cursor, self.focus, self._mosaic_rows(time.perf_counter()))
+        with one_thread():
+            return frames.delta(run, cursor, self.focus, self._mosaic_rows(time.perf_counter()))
 
     def _mosaic_rows(self, now: float) -> int:
         """How many more rows of the mosaic may be made now."""

@@ -15,7 +15,7 @@ PACKAGES = ("models", "playground", "benchmarks")
 
 # From the ground up; a module imports from its own floor and from those below it.
 STAGES = "records truncation penalties sampling"
-ENGINE = f"{STAGES} pieces capture patterns logits anatomy caches interventions tokens words past engine"
+ENGINE = f"{STAGES} pieces capture patterns logits anatomy caches interventions threads tokens words past engine"
 VIEWS = "attention rope capability runs chat branches comparison measures frames waterfall"
 FLOORS = (
     ("models",),
