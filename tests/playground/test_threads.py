@@ -51,7 +51,11 @@ def test_weights_in_the_usual_order_keep_all_threads(monkeypatch: pytest.MonkeyP
 
 
 def test_the_threads_come_back_after_an_error() -> None:
-    with pytest.raises(ValueError, match="no"), threads.one_thread():
-        assert torch.get_num_threads() == 1
-        raise ValueError("no")
+    def broken() -> None:
+        with threads.one_thread():
+            assert torch.get_num_threads() == 1
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        broken()
     assert torch.get_num_threads() == 3
