@@ -99,8 +99,11 @@ def wire(
         said = asked[0] if isinstance(asked, list) and asked else ""
         return told(talks, str(request.session_hash), said if isinstance(said, str) else "")
 
-    def show(request: gr.Request) -> dict[str, Any]:
-        return told(talks, str(request.session_hash))
+    def show(request: gr.Request, asked: Any, typed: Any) -> tuple[dict[str, Any], Any]:
+        conversation = told(talks, str(request.session_hash))
+        said = asked[0] if isinstance(asked, list) and asked else ""
+        heard = any(turn["role"] == "user" and turn["content"] == said for turn in conversation["turns"][-2:])
+        return conversation, gr.skip() if heard or typed else said  # what was not answered goes back into the box
 
     def begin(request: gr.Request) -> dict[str, Any]:
         talks.forget(str(request.session_hash))
@@ -110,8 +113,8 @@ def wire(
         [talk.send.click, talk.message.submit],
         None,
         [talk.message, talk.system, *settings],
-        [talk.asked],
-        js="(...values) => [values]",
+        [talk.asked, talk.message],
+        js="(...values) => [values, '']",
         trigger_mode="multiple",
         **PRIVATE,
     )
@@ -127,7 +130,8 @@ def wire(
         show_progress_on=[],
         **PRIVATE,
     )
-    answered.then(show, None, [talk.turns], api_name="page_chat_told", **PRIVATE)
+    both = [talk.asked, talk.message]
+    answered.then(show, both, [talk.turns, talk.message], preprocess=False, api_name="page_chat_told", **PRIVATE)
     talk.fresh.click(begin, None, [talk.turns], api_name="page_chat_new", **PRIVATE)
 
 

@@ -178,8 +178,20 @@ def test_a_message_is_answered_and_both_turns_stand(page: Callable[..., Playgrou
     playground.settled()
     text = "".join(token["text"] for token in playground.state("store.tokens"))
     assert text.startswith("<user>a few words<assistant>")
+    assert playground.page.get_by_label("Message").input_value() == ""
     playground.press("New conversation")
     turns.first.wait_for(state="detached")
+
+
+def test_a_message_that_is_refused_goes_back_into_its_box(page: Callable[..., Playground]) -> None:
+    playground = page()
+    choose(playground, "talker")
+    chosen(playground, "talker")
+    message, long = playground.page.get_by_label("Message"), "a few words " * 3000
+    message.fill(long)
+    playground.press("Send")
+    playground.until("text => document.querySelector('#chat textarea').value === text", long)
+    assert playground.page.get_by_text("shorten it to").first.is_visible()
 
 
 def test_without_a_choice_there_is_no_menu(playground: Playground) -> None:
