@@ -296,7 +296,7 @@ def test_the_menu_of_interesting_heads_selects_them(browser: Any, loaded: Loaded
         live.tell_all()
         menu = live.page.get_by_label("Best of each kind")
         assert menu.locator("optgroup").evaluate_all("all => all.map((group) => group.label)") == ["induction", "local"]
-        menu.select_option("layer 0, head 1 · 0.87")
+        menu.select_option("L0 H1 · 0.87")
         live.settled()
         drawn = live.get("() => app.drawn.attention")
         assert (drawn["layer"], drawn["head"]) == (0, 1)

@@ -51,5 +51,5 @@ function groups(heads) {
 
 /** @param {import('./types.js').HeadScore} found */
 function option({ layer, head, score }) {
-  return new Option(`layer ${layer}, head ${head} · ${score.toFixed(2)}`, `${layer}.${head}`);
+  return new Option(`L${layer} H${head} · ${score.toFixed(2)}`, `${layer}.${head}`); // as the mosaic names them
 }
