@@ -15,6 +15,7 @@ from models.speculation import Acceptance
 TEMPERATURE = 0.8  # of the samples
 DRAFT = "draft"  # folder in a checkpoint: a smaller model that guesses for it in speculative decoding
 OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon for the matrices in the layers, AdamW for the rest"}
+STARTED_FROM = "### The weights it started from"
 DRAFTED = 4  # tokens guessed at a time, for the example on the card
 
 
@@ -23,15 +24,19 @@ class Earlier:
     """The training that a run took its first weights from, as its card and loss curve tell it."""
 
     name: str
-    tokens: int
+    tokens: int  # seen in all of its runs
     made: str  # the section "How it was made" of its card, without the heading
+    runs: int = 1
 
     @classmethod
     def of(cls, card: Card) -> "Earlier":
         """What a checkpoint's card says; 0 tokens and no words where it says nothing."""
         section = re.search(r"^## How it was made\n(.*?)(?=^## |\Z)", card.readme, re.MULTILINE | re.DOTALL)
-        train = (card.loss_curve or {}).get("train", {})
-        return cls(card.name, int(max(train.get("tokens", ()), default=0)), section[1].strip() if section else "")
+        before = re.search(r"that had seen ([\d,]+) tokens", card.readme)  # of its runs but the last
+        own = int(max((card.loss_curve or {}).get("train", {}).get("tokens", ()), default=0))
+        tokens = own + (int(before[1].replace(",", "")) if before and own else 0)
+        runs = 1 + card.readme.count(f"{STARTED_FROM}\n")  # each tells of the one before it in a quotation
+        return cls(card.name, tokens, section[1].strip() if section else "", runs)
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,7 @@ def _front_matter(facts: TrainingFacts) -> str:
 def _opening(card: Card, facts: TrainingFacts, size: int) -> str:
     origin = f"fine-tuned from {facts.base}" if facts.base else "trained from scratch"
     if facts.earlier:
-        origin += ", in two runs"
+        origin += f", in {1 + facts.earlier.runs} runs"
     heads = f"{card.num_attention_heads} / {card.num_key_value_heads}"
     tied = "shared with the output head" if card.tied_head else "separate from the output head"
     return f"""# {card.name}
@@ -202,7 +207,7 @@ def _earlier(earlier: Earlier | None) -> str:
     told = "\n".join(f"> {line}".rstrip() for line in (earlier.made or "Its card does not say how.").splitlines())
     seen = f"had seen {earlier.tokens:,} tokens" if earlier.tokens else "had seen an unknown number of tokens"
     return f"""
-### The weights it started from
+{STARTED_FROM}
 
 The run did not start from random weights but from those of an earlier checkpoint, {earlier.name}, that {seen}. The
 weights alone were taken over; the optimizer began without memory, and steps and tokens above are counted from there.

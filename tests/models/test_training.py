@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from models import load
+from models.card import Earlier
 from models.corpora import chosen
 from models.head_scores import KINDS
 from models.settings import Settings
@@ -230,6 +231,9 @@ def test_a_run_that_starts_from_a_checkpoint_begins_where_it_stood_and_its_card_
     ):
         assert words in after.readme
     assert str(toy.parent) not in after.readme
+    assert "trained from scratch, in 2 runs" in after.readme
+    third = Earlier.of(after)
+    assert (third.tokens, third.runs) == (12_800 + 768, 2)
     assert (tmp_path / "out" / "tokenizer.json").read_bytes() == (toy / "out" / "tokenizer.json").read_bytes()
 
 
