@@ -43,6 +43,7 @@ CASES: dict[str, Case] = {
     "capture": decode.capture_alone,
     "watched": decode.watched,
     "against_generate": decode.against_generate,
+    "arranged": decode.arranged,
     "memory": _memory,
     "prefill": decode.prefill,
     "stages": stages.stages,

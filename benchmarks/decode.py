@@ -122,6 +122,20 @@ def _one_step(run: Run, records: bool) -> float:
         return perf_counter() - started
 
 
+def arranged(setup: Setup) -> list[Row]:
+    """Weights as `models.layout` lays them out against the same weights in the usual order."""
+    loaded, usual = (twins.ours("llama", setup) for _ in range(2))
+    for module in usual.model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight.data = module.weight.data.contiguous()
+    rows = []
+    for length in LENGTHS:
+        found = pairs(partial(our_interval, loaded, length), partial(our_interval, usual, length), 9 * setup.rounds)
+        what = f"decode with weights as they are laid out / in the usual order, T = {length}"
+        rows.append(speed_ratio("arranged", what, found))
+    return rows
+
+
 def watched(setup: Setup) -> list[Row]:
     """Decoding while frames are made 30 times a second, as the page does, against decoding that nobody looks at."""
     loaded = twins.ours("llama", setup)
