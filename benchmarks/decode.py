@@ -15,6 +15,7 @@ import torch
 from benchmarks import twins
 from benchmarks.measure import Intervals, Row, Setup, pairs, speed_ratio
 from models import Loaded
+from models.layout import usual_order
 from playground import Decoding, Run, capture, generate
 from playground.records import Step
 from playground.sessions import Entry, Store, Worker
@@ -125,9 +126,7 @@ def _one_step(run: Run, records: bool) -> float:
 def arranged(setup: Setup) -> list[Row]:
     """Weights as `models.layout` lays them out against the same weights in the usual order."""
     loaded, usual = (twins.ours("llama", setup) for _ in range(2))
-    for module in usual.model.modules():
-        if isinstance(module, torch.nn.Linear):
-            module.weight.data = module.weight.data.contiguous()
+    usual_order(usual.model)
     rows = []
     for length in LENGTHS:
         found = pairs(partial(our_interval, loaded, length), partial(our_interval, usual, length), 9 * setup.rounds)

@@ -63,6 +63,13 @@ def _in_usual_order(_: nn.Module, state: dict[str, Any], prefix: str, metadata: 
             state[name] = usual[where]
 
 
+@torch.no_grad()
+def usual_order(model: nn.Module) -> None:
+    """Undo `arrange`, for training: gradients lie in the usual order, and optimizers read both side by side."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.contiguous()
+
+
 def along_outputs(matrix: Tensor) -> Tensor:
     """The same matrix (outputs, inputs) with the numbers of one column, and so of one input, side by side."""
     return matrix.t().contiguous().t()

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 
 from models.data import Mixture, Source
 from models.guidance import lesson_rows
+from models.layout import usual_order
 from models.loss_curve import History
 from models.objective import Objective
 from models.optimizers import Optimizers
@@ -63,6 +64,7 @@ class Trainer:
             raise ValueError(f"{settings.rows} rows cannot be shared evenly by {accelerator.num_processes} processes.")
         self.settings, self.accelerator = settings, accelerator
         self.model = model.train()
+        usual_order(model)
         if settings.gradient_checkpointing:
             model.activation_checkpointing_enable()
         if settings.compile and accelerator.device.type == "cpu":

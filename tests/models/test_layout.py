@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from models import DecoderConfig, DecoderForCausalLM, layout, load
-from models.layout import arrange
+from models.layout import arrange, usual_order
 
 SMALL = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
 
@@ -59,6 +59,9 @@ def test_values_names_and_tied_weights_stay(decoder: DecoderForCausalLM, tmp_pat
     assert decoder.lm_head.weight is decoder.model.embed_tokens.weight
     torch.testing.assert_close(decoder(ids).logits, logits, atol=1e-6, rtol=1e-5)
     decoder.save_pretrained(tmp_path)
+    usual_order(decoder)
+    assert decoder.lm_head.weight.is_contiguous()
+    assert decoder.lm_head.weight is decoder.model.embed_tokens.weight
     again = AutoModelForCausalLM.from_pretrained(tmp_path).state_dict()
     assert all(torch.equal(again[name], weight) for name, weight in before.items())
 
