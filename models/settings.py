@@ -33,7 +33,7 @@ class Optimization:
     beta1: float = option(0.9, "AdamW's memory of gradients")
     beta2: float = option(0.95, "AdamW's memory of squared gradients")
     clip: float = option(1.0, "largest norm of the gradient")
-    dropout: float = option(0.0, "part of attention weights and of what layers add to the residual stream set to zero")
+    dropout: float = option(0.0, "part of what layers add to the residual stream set to zero")
     repeats: float = option(0.0, "part of the rows that say their first words again and again: teaches heads to copy")
     random_repeats: float = option(
         0.0, "part of the rows that say random tokens again and again: forms induction heads"
@@ -78,6 +78,7 @@ class Settings(Optimization):
     num_attention_heads: int = option(8, "query heads of a layer")
     num_key_value_heads: int = option(4, "key-value heads of a layer")
     intermediate_size: int = option(704, "width of the feed-forward layer")
+    attention_dropout: float = option(0.0, "part of the attention weights set to zero")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +87,7 @@ class Tuning(Optimization):
 
     context_length: int = option(256, "tokens in a row")
     steps: int = option(200, "steps of the optimizer")
+    dropout: float = option(0.0, "part set to zero of whatever the model can drop")
     learning_rate: float = option(3e-4, "highest learning rate; LoRA can do with several times as much")
     warmup: int = option(20, "steps in which the rate rises in a straight line")
     weight_decay: float = option(0.0, "of matrices only")

@@ -29,8 +29,8 @@ from models.throughput import measured_peak, training_flops_per_token
 LESSON = 4  # keeps the random numbers of lessons apart from all others
 
 # Settings that may be others after an interruption: they change how a run goes on, not what was done.
-FREE = ("steps", "decay", "short_until", "repeats", "random_repeats", "guide", "compile", "gradient_checkpointing")
-TOLD = ("steps", "decay", "short_until", "repeats", "random_repeats", "guide")  # of these, what the card must tell
+TOLD = ("steps", "decay", "short_until", "repeats", "random_repeats", "guide", "dropout")  # the card must tell of these
+FREE = (*TOLD, "compile", "gradient_checkpointing")
 
 
 def accelerator(precision: str, device: str) -> Accelerator:

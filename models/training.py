@@ -14,7 +14,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from models.card import Earlier
 from models.checkpoints import Loaded, load
@@ -27,7 +27,8 @@ from models.training_run import TrainingRun, add_run_options, packed_sources, st
 
 PROGRAM = "python -m models.training --data DATA --work WORK --out OUT"
 TOKENIZER_CHARACTERS = 8e6
-SHAPE = tuple(each.name for each in fields(Settings) if each not in fields(Optimization))
+FREE = ("attention_dropout",)  # may be another than that of the weights to start from
+SHAPE = tuple(each.name for each in fields(Settings) if each not in fields(Optimization) and each.name not in FREE)
 
 
 def prepare_tokenizer(
@@ -71,7 +72,7 @@ def decoder_config(settings: Settings, tokenizer: PreTrainedTokenizerFast) -> De
         num_attention_heads=settings.num_attention_heads,
         num_key_value_heads=settings.num_key_value_heads,
         max_position_embeddings=settings.context_length,
-        attention_dropout=settings.dropout,
+        attention_dropout=settings.attention_dropout,
         residual_dropout=settings.dropout,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
@@ -87,7 +88,7 @@ def new_model(settings: Settings, tokenizer: PreTrainedTokenizerFast) -> Decoder
 def shaped_like(settings: Settings, earlier: Loaded) -> Settings:
     """The settings with the shape of the decoder that training starts from.
 
-    Raises ValueError when that is not one of ours, reads shorter rows, or dropout is asked of it.
+    Raises ValueError when that is not one of ours or reads shorter rows.
     """
     config = earlier.model.config
     if not isinstance(config, DecoderConfig):
@@ -98,9 +99,15 @@ def shaped_like(settings: Settings, earlier: Loaded) -> Settings:
         raise ValueError(
             f"{earlier.card.name} reads {config.max_position_embeddings} tokens: --context-length is larger."
         )
-    if settings.dropout != config.residual_dropout:
-        raise ValueError(f"{earlier.card.name} was built with --dropout {config.residual_dropout}: name the same.")
     return replace(settings, **{name: getattr(config, name) for name in SHAPE})
+
+
+def drop(model: PreTrainedModel, settings: Settings) -> None:
+    """Drop so much of what layers add and of attention, whatever the weights were trained with before."""
+    for holder in (model.config, *model.modules()):
+        for name, part in (("residual_dropout", settings.dropout), ("attention_dropout", settings.attention_dropout)):
+            if hasattr(holder, name):
+                setattr(holder, name, part)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -131,6 +138,7 @@ def prepare(args: argparse.Namespace) -> TrainingRun:
         tokenizer = prepare_tokenizer(settings, sets, args.work, given)
         sources = packed_sources(sets, settings.shares(), tokenizer, args.work)
     model = new_model(settings, tokenizer) if earlier is None else earlier.model.requires_grad_(True)
+    drop(model, settings)
     trainer = Trainer(settings, model, sources, devices)
     start_from = None if earlier is None else Earlier.of(earlier.card)
     program = PROGRAM if start_from is None else f"{PROGRAM} --init {start_from.name}"
