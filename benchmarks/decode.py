@@ -136,7 +136,7 @@ def arranged(setup: Setup) -> list[Row]:
 
 
 def watched(setup: Setup) -> list[Row]:
-    """Decoding while frames are made 30 times a second, as the page does, against decoding that nobody looks at."""
+    """Decoding while frames are made as often as for the page, against decoding that nobody looks at."""
     loaded = twins.ours("llama", setup)
     rows = []
     for length, tokens in ((200, 200), (900, 150)):

@@ -20,8 +20,8 @@ prefill  `done` of `of` positions of the text that is given are computed.
 steps    What came since the last message: `steps` from index `first`; the rows of attention `rows` {first, count};
          `tiles` of the mosaic; `focus`: rows of the head in focus, or null; `norms`: f32 [layers, 2, count], root mean
          square of the new K and V vectors; `caches`, one a step; `clock`; `texts`: {id: text} of ids not sent before.
-         A step: index, id, text, probability, seconds, uniform (null when greedy), chance (the random number of XTC,
-         null without it), mu (bits of surprise that mirostat allows, null without it), forced (given, not drawn). The
+         A step: index, id, text, probability, seconds, uniform (null when greedy), forced (given, not drawn); where
+         there are any, chance (the random number of XTC) and mu (bits of surprise that mirostat allows). The
          newest one has its details, too; those of the others are told when somebody asks (`details`): stages f32
          [stages, 3] (tokens kept, their raw mass, entropy in nats) and, where the logits are kept, rank (0 = most
          likely in the raw distribution), lse (log-sum-exp of the raw logits), ids u32 [N], logits f32 [N] raw,
@@ -331,17 +331,17 @@ def _steps(run: Run, first: int, last: int) -> list[Json]:
 
 
 def _told(step: Step) -> Json:
+    """A step in as few characters as tell it: a float32 as float32, seconds to the microsecond, nothing that is not."""
+    rare = {"chance": step.chance, "mu": step.mu}
     return {
         "index": step.index,
         "id": step.token_id,
         "text": step.token,
-        "probability": step.probability,
-        "seconds": step.seconds,
+        "probability": float(str(np.float32(step.probability))),
+        "seconds": round(step.seconds, 6),
         "uniform": step.uniform,
-        "chance": step.chance,
-        "mu": step.mu,
         "forced": step.forced,
-    }
+    } | {name: value for name, value in rare.items() if value is not None}
 
 
 def _details(run: Run, first: int, last: int) -> list[Json]:

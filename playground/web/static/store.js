@@ -244,7 +244,7 @@ export class Store extends RunState {
 
   /** @param {any} raw a step, perhaps with its details */
   takeStep(raw) {
-    const { index, id, text, probability, seconds, uniform, chance, mu, forced } = raw;
+    const { index, id, text, probability, seconds, uniform, chance = null, mu = null, forced } = raw;
     const step = { index, id, text, probability, seconds, uniform, chance, mu, forced };
     this.steps[index] = step;
     this.takeDetails(raw);
