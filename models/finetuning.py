@@ -17,6 +17,7 @@ from transformers.pytorch_utils import Conv1D
 
 from models.checkpoints import Loaded, load
 from models.corpora import chosen, data_sets
+from models.dropout import set_dropout
 from models.settings import Tuning, add_options, read_options
 from models.trainer import Trainer, accelerator
 from models.training_run import TrainingRun, add_run_options, packed_sources, start
@@ -58,16 +59,6 @@ def with_lora(model: PreTrainedModel, settings: Tuning) -> "LoraModel":
     )
     torch.manual_seed(settings.seed)
     return LoraModel(model, config, "default")
-
-
-def set_dropout(model: PreTrainedModel, part: float) -> None:
-    """Drop this part wherever the model can drop anything: in dropout modules and in numbers named after it."""
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = part
-        for name, value in vars(module).items():
-            if name.endswith("dropout") and isinstance(value, float):
-                setattr(module, name, part)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -68,8 +68,8 @@ class Trainer:
         if settings.gradient_checkpointing:
             model.activation_checkpointing_enable()
         if settings.compile and accelerator.device.type == "cpu":
-            # Written out and compiled, attention over rows of 256 takes half the time of the CPU's fused kernel, whose
-            # backward pass is slow (docs/storyteller.md).
+            # Written out and compiled, attention over rows of 256 is quicker than the CPU's fused kernel, which is slow
+            # in its backward pass (docs/storyteller.md).
             model.set_attn_implementation("eager")
         objective = Objective(model, settings.own_words, settings.compile)
         self.objective = accelerator.prepare(objective)

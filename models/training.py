@@ -14,13 +14,14 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from models.card import Earlier
 from models.checkpoints import Loaded, load
 from models.corpora import DataSet, chosen, data_sets
 from models.data import train_tokenizer
 from models.decoder import DecoderConfig, DecoderForCausalLM
+from models.dropout import set_dropout
 from models.settings import Optimization, Settings, add_options, read_options
 from models.trainer import Trainer, accelerator
 from models.training_run import TrainingRun, add_run_options, packed_sources, start
@@ -102,14 +103,6 @@ def shaped_like(settings: Settings, earlier: Loaded) -> Settings:
     return replace(settings, **{name: getattr(config, name) for name in SHAPE})
 
 
-def drop(model: PreTrainedModel, settings: Settings) -> None:
-    """Drop so much of what layers add and of attention, whatever the weights were trained with before."""
-    for holder in (model.config, *model.modules()):
-        for name, part in (("residual_dropout", settings.dropout), ("attention_dropout", settings.attention_dropout)):
-            if hasattr(holder, name):
-                setattr(holder, name, part)
-
-
 def parser() -> argparse.ArgumentParser:
     """The command line: how to run, and one option for every field of `Settings`."""
     options = argparse.ArgumentParser(
@@ -138,7 +131,8 @@ def prepare(args: argparse.Namespace) -> TrainingRun:
         tokenizer = prepare_tokenizer(settings, sets, args.work, given)
         sources = packed_sources(sets, settings.shares(), tokenizer, args.work)
     model = new_model(settings, tokenizer) if earlier is None else earlier.model.requires_grad_(True)
-    drop(model, settings)
+    set_dropout(model, settings.dropout, "residual_dropout")  # that of an earlier checkpoint's config does not hold
+    set_dropout(model, settings.attention_dropout, "attention_dropout")
     trainer = Trainer(settings, model, sources, devices)
     start_from = None if earlier is None else Earlier.of(earlier.card)
     program = PROGRAM if start_from is None else f"{PROGRAM} --init {start_from.name}"

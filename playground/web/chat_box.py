@@ -96,12 +96,11 @@ def wire(
     """
 
     def hear(request: gr.Request, asked: Any) -> dict[str, Any]:
-        said = asked[0] if isinstance(asked, list) and asked else ""
-        return told(talks, str(request.session_hash), said if isinstance(said, str) else "")
+        return told(talks, str(request.session_hash), said_in(asked))
 
     def show(request: gr.Request, asked: Any, typed: Any) -> tuple[dict[str, Any], Any]:
         conversation = told(talks, str(request.session_hash))
-        said = asked[0] if isinstance(asked, list) and asked else ""
+        said = said_in(asked)
         heard = any(turn["role"] == "user" and turn["content"] == said for turn in conversation["turns"][-2:])
         return conversation, gr.skip() if heard or typed else said  # what was not answered goes back into the box
 
@@ -133,6 +132,12 @@ def wire(
     both = [talk.asked, talk.message]
     answered.then(show, both, [talk.turns, talk.message], preprocess=False, api_name="page_chat_told", **PRIVATE)
     talk.fresh.click(begin, None, [talk.turns], api_name="page_chat_new", **PRIVATE)
+
+
+def said_in(asked: Any) -> str:
+    """The message that was in the box when Send was pressed; empty where the page sent none."""
+    said = asked[0] if isinstance(asked, list) and asked else ""
+    return said if isinstance(said, str) else ""
 
 
 def taken_apart(asked: Any) -> tuple[Any, Any, list[Any]]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from models import CheckpointError, load
+from models import CheckpointError, layout, load
 from models.data import train_tokenizer
 from models.devices import available, choose_device, choose_dtype, free_bytes
 from playground import Decoding, generate
@@ -54,7 +54,9 @@ def places(folder: Path, where: Callable[[int], str]) -> dict[str, str]:
     return {**dict.fromkeys((*rest, "lm_head"), "cpu"), **layers}
 
 
-def test_layers_on_the_disk_are_captured_like_any_other(checkpoint: Path) -> None:
+def test_layers_on_the_disk_are_captured_like_any_other(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # parts of a model that is spread lie in the usual order: products along the outputs round differently
+    monkeypatch.setattr(layout, "faster_along_outputs", lambda _: False)
     whole = generate(load(checkpoint, "cpu"), "a few words", GREEDY).finish()
     spread = load(checkpoint, device_map=places(checkpoint, lambda index: "disk" if index in (1, 3) else "cpu"))
     assert spread.card.devices == ("cpu", "disk")
@@ -64,7 +66,7 @@ def test_layers_on_the_disk_are_captured_like_any_other(checkpoint: Path) -> Non
     assert run.token_ids == whole.token_ids
     for layer in range(4):
         np.testing.assert_allclose(run.attention(layer), whole.attention(layer), atol=1e-6)
-        np.testing.assert_allclose(run.queries(layer, rotated=False), whole.queries(layer, rotated=False), atol=1e-5)
+        np.testing.assert_allclose(run.queries(layer, rotated=False), whole.queries(layer, rotated=False), atol=1e-6)
     np.testing.assert_allclose(run.logits(7), whole.logits(7), atol=1e-5)
     assert run.cache_bytes() == whole.cache_bytes()
 

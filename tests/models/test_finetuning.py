@@ -16,8 +16,9 @@ from transformers import (
 
 from models import DecoderConfig, DecoderForCausalLM, load
 from models.corpora import data_sets
+from models.dropout import set_dropout
 from models.evaluation import score
-from models.finetuning import linear_layers, main, set_dropout, with_lora
+from models.finetuning import linear_layers, main, with_lora
 from models.settings import Tuning
 
 SIZES = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}

@@ -93,5 +93,20 @@ def test_a_loaded_checkpoint_is_arranged_and_writes_the_same_text_as_one_that_is
     assert texts[0] == texts[1]
 
 
-def test_whether_it_pays_is_found_out_once_and_is_an_answer() -> None:
-    assert layout.faster_along_outputs(torch.float32) is layout.faster_along_outputs(torch.float32)
+@pytest.mark.parametrize(("usual", "other", "pays"), [(2.0, 1.0, True), (1.2, 1.0, False), (1.0, 2.0, False)])
+def test_whether_it_pays_clearly_is_found_out_once(
+    monkeypatch: pytest.MonkeyPatch, usual: float, other: float, pays: bool
+) -> None:
+    asked: list[bool] = []
+
+    def seconds(matrices: list[torch.Tensor], vector: torch.Tensor) -> float:
+        asked.append(along_outputs(matrices[0]))
+        return other if asked[-1] else usual
+
+    monkeypatch.setattr(layout, "_seconds", seconds)
+    layout.faster_along_outputs.cache_clear()
+    try:
+        assert [layout.faster_along_outputs(torch.float32) for _ in range(2)] == [pays, pays]
+        assert asked == [False, True]
+    finally:
+        layout.faster_along_outputs.cache_clear()
