@@ -69,8 +69,10 @@ def _hide(scores: Tensor, start: int, sights: Sequence[Sight | None]) -> Tensor:
         later = torch.ones(rows, rows, dtype=torch.bool, device=scores.device).triu(1)
         scores[..., start:].masked_fill_(later, REMOVED)
     for index, sight in enumerate(sights):
-        if sight is not None:
-            first = sight.first[start : start + rows, None].to(scores.device)
+        if sight is None or start >= sight.noted:
+            continue
+        first = sight.first[start : start + rows, None].to(scores.device)
+        if first.any():
             scores[index].masked_fill_(torch.arange(length, device=scores.device) < first, REMOVED)
     return scores
 
@@ -88,7 +90,7 @@ def _readable(run: Generation, layers: range, start: int, end: int) -> list[Laye
 
 def _sees_on_end(sight: Sight | None, start: int, end: int) -> bool:
     """Whether each of the queries start..end sees all positions from some first one up to itself."""
-    if sight is None:
+    if sight is None or start >= sight.noted:
         return True
     first, seen = sight.first[start:end], sight.seen[start:end]
     whole = torch.arange(start, end, device=first.device) - first + 1

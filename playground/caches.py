@@ -186,6 +186,7 @@ class ContiguousCache(Cache):
         self._shared: tuple[tuple[tuple[Tensor, ...], tuple[Tensor, ...]], ...] = ()  # (keys, values) of each stack
         self._bytes: tuple[tuple[int, int], ...] | None = None  # of each layer, once at rest
         self._stateful: list[Any] = []
+        self._storing: tuple[tuple[int, ContiguousLayer], ...] | None = None  # with indices, where they are known
         if not shapes and not others:
             super().__init__(layer_class_to_replicate=partial(ContiguousLayer, capacity))  # type: ignore[arg-type]
             return
@@ -197,6 +198,7 @@ class ContiguousCache(Cache):
         others = others or [None] * len(shapes)
         super().__init__(layers=[_layer(capacity, pairs.get(i, ()), other) for i, other in enumerate(others)])
         self._stateful = [layer for layer in self.layers if _number_of_states(layer)]
+        self._storing = self._attending() if shapes else None
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
@@ -210,11 +212,12 @@ class ContiguousCache(Cache):
         """The layers that keep keys and values."""
         return tuple(index for index, _ in self._attending())
 
-    def _attending(self) -> list[tuple[int, ContiguousLayer]]:
+    def _attending(self) -> tuple[tuple[int, ContiguousLayer], ...]:
         """The layers that keep keys and values, with their indices."""
-        return [
-            (i, layer) for i, layer in enumerate(self.layers) if isinstance(layer, ContiguousLayer) and layer.reserved
-        ]
+        if self._storing is not None:
+            return self._storing
+        layers = enumerate(self.layers)
+        return tuple((i, each) for i, each in layers if isinstance(each, ContiguousLayer) and each.reserved)
 
     def stack_of(self, layer: int) -> Stack:
         """The stack that a layer stands in."""
@@ -238,6 +241,7 @@ class ContiguousCache(Cache):
         self._shared = ()
         for _, layer in self._attending():
             layer.release()
+        self._storing = ()
 
     def layer_bytes(self) -> tuple[tuple[int, int], ...]:
         """(key bytes, value bytes) of each layer: the tensors' own nbytes."""

@@ -52,29 +52,30 @@ class Sight:
     Attributes:
         first: (capacity,) the earliest position that each query sees.
         seen: (capacity,) how many positions it sees; 0 where no mask was given, which means all up to itself.
+        noted: no mask was given from this position on.
     """
 
     def __init__(self, capacity: int, device: torch.device) -> None:
         self.first = torch.zeros(capacity, dtype=torch.long, device=device)
         self.seen = torch.zeros(capacity, dtype=torch.long, device=device)
-        self._noted = 0
+        self.noted = 0
 
     def continued(self, rows: int, capacity: int) -> Sight:
         """A copy of what the first `rows` queries see, with room for more."""
         made = Sight(capacity, self.first.device)
         made.first[:rows], made.seen[:rows] = self.first[:rows], self.seen[:rows]
-        made._noted = rows
+        made.noted = rows
         return made
 
     def note(self, start: int, mask: Tensor) -> None:
         """Take in the mask (1, 1, n, T) of the rows from `start`; the first layer of the group does it for all."""
         end = start + mask.shape[2]
-        if self._noted == end:
+        if self.noted == end:
             return
         visible = mask[0, 0] if mask.dtype == torch.bool else mask[0, 0] > torch.finfo(mask.dtype).min / 2
         self.first[start:end] = visible.int().argmax(-1)
         self.seen[start:end] = visible.sum(-1)
-        self._noted = end
+        self.noted = end
 
 
 class LayerRecord:

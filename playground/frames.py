@@ -1,7 +1,8 @@
-"""What the browser gets: a run as small numbered JSON messages. Schema version 4.
+"""What the browser gets: a run as small numbered JSON messages. Schema version 5.
 
 Common to all: `v` (schema version), `run` (id), `seq` (0, 1, 2, ... in a run; a gap means a message was lost and can be
-asked for again), `kind`. Arrays are base64 of little-endian float32 ("f32"), uint32 ("u32") or uint8 ("u8").
+asked for again), `kind`. Arrays are base64 of little-endian float32 ("f32"), float64 ("f64"), uint32 ("u32") or uint8
+("u8").
 
 begin    seq 0. `model`: name, architecture, parameters, vocab_size, dtype, device, context_length, position_scheme;
          heads / kv_heads / head_dims / value_dims (one number a layer, 0 where it has no attention or caches nothing),
@@ -17,24 +18,26 @@ begin    seq 0. `model`: name, architecture, parameters, vocab_size, dtype, devi
          `prompt_length` P, `planned` (positions at most), `end_ids` (tokens that end the text), `tokens`: [{id, text}]
          of the prompt.
 prefill  `done` of `of` positions of the text that is given are computed.
-steps    What came since the last message: `steps` from index `first`; the rows of attention `rows` {first, count};
+steps    What came since the last message: `steps`; the rows of attention `rows` {first, count};
          `tiles` of the mosaic; `focus`: rows of the head in focus, or null; `norms`: f32 [layers, 2, count], root mean
-         square of the new K and V vectors; `caches`, one a step; `clock`; `texts`: {id: text} of ids not sent before.
-         A step: index, id, text, probability, seconds, uniform (null when greedy), forced (given, not drawn); where
-         there are any, chance (the random number of XTC) and mu (bits of surprise that mirostat allows). The
-         newest one has its details, too; those of the others are told when somebody asks (`details`): stages f32
-         [stages, 3] (tokens kept, their raw mass, entropy in nats) and, where the logits are kept, rank (0 = most
-         likely in the raw distribution), lse (log-sum-exp of the raw logits), ids u32 [N], logits f32 [N] raw,
-         probabilities f32 [stages, N] (0 = removed). N: the most likely, and the drawn one.
+         square of the new K and V vectors; `caches`; `clock`; `texts`: {id: text} of ids not sent before.
+         Steps, a column a fact: `first` (index), ids u32, probabilities f32, seconds f32, and, where there are any,
+         uniforms f64 (NaN where nothing was drawn), chances f64 (random numbers of XTC), mus f64 (bits of surprise
+         that mirostat allows), forced (indices of those that were given, not drawn). `details` of the newest one; those
+         of the others are told when somebody asks (`details`): index, stages f32 [stages, 3] (tokens kept, their raw
+         mass, entropy in nats) and, where the logits are kept, rank (0 = most likely in the raw distribution), lse
+         (log-sum-exp of the raw logits), ids u32 [N], logits f32 [N] raw, probabilities f32 [stages, N] (0 = removed).
+         N: the most likely, and the drawn one.
          Tiles, or null while they wait: `bin` w, `row` (first row bin), `rows`, `cols`, `until` (rows of attention
          that the mosaic shows now), data u8 [sum of heads, rows, cols]: 255 * sqrt(p), the largest in each w x w cell
          over the new rows only. w is the power of two with at most TILE_BINS bins for all rows there are.
          Focus: layer, head, first, count, pattern f32 [first + count]: the newest row; earlier u8: the rows before it,
-         one after another (row r has r + 1 values), 255 * sqrt(p); q f32 [D] of the newest row and k f32 [count, D]
-         after rotation (both empty where queries cannot be had). Exact rows before it, and their q, are told when
-         somebody asks (`rows`).
-         Cache: `k` and `v` bytes (one number when all layers agree, else a list), positions, reserved (bytes), states
-         (bytes of layers that are not attention).
+         one after another (row r has r + 1 values), 255 * sqrt(p); q f32 [D] of the newest row, the position `key` that
+         it looks at most, and k f32 [D] of that one, after rotation (both empty where queries cannot be had). Exact
+         rows before it, with the same of each, are told when somebody asks (`rows`), and so are other keys (`keys`).
+         Caches: `k`, `v` (bytes) and `positions`, one entry a step; k and v of a step are one number when all layers
+         agree, else a list; reserved (bytes) and states (bytes of layers that are not attention), one entry a step or
+         one number where all are the same.
          Clock: first_token and decode in seconds, steps.
 end      `state` (done, stopped, error), `reason`, `clock`; `tiles` as above, where some waited.
 
@@ -44,6 +47,7 @@ Row, step and position: the token at position t >= P was drawn at step t - P by 
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
@@ -56,6 +60,7 @@ from torch import Tensor
 
 from models import head_scores
 from playground import attention, rope, sampling
+from playground.threads import one_thread
 from playground.tokens import end_ids
 
 if TYPE_CHECKING:
@@ -63,7 +68,7 @@ if TYPE_CHECKING:
     from playground.records import Decoding, Stage, Step
     from playground.runs import Run
 
-VERSION = 4
+VERSION = 5
 TILE_BINS = 48
 CANDIDATES = 20
 FOCUS_ROWS = 64
@@ -169,20 +174,18 @@ def delta(run: Run, cursor: Cursor, focus: Focus, mosaic: int | None = None) -> 
         focus = Focus(run.anatomy.attending[0])  # nobody has chosen yet
     start, end = cursor.rows, run.prompt_length + last - 1  # the rows that these steps were drawn from
     cursor.steps, cursor.rows = last, end
-    steps = _steps(run, first, last)
-    return cursor.next(
-        run,
-        "steps",
-        first=first,
-        steps=steps,
-        rows={"first": start, "count": end - start},
-        tiles=_tiles(run, cursor, mosaic),
-        focus=_focus_rows(run, focus, start, end) if end - start <= FOCUS_ROWS else None,
-        norms=f32(_norms(run, start, end)),
-        caches=[_cache(run, index) for index in range(first, last)],
-        clock=clock(run),
-        texts=_new_texts(run, cursor, steps),
-    )
+    with one_thread():  # each part is small; the mosaic is not
+        details = {"index": last - 1} | _details(run, last - 1, last)[0]  # others are gone before they could be drawn
+        told = {
+            "steps": _steps(run, first, last),
+            "details": details,
+            "rows": {"first": start, "count": end - start},
+            "focus": _focus_rows(run, focus, start, end) if end - start <= FOCUS_ROWS else None,
+            "norms": f32(_norms(run, start, end)),
+            "caches": _caches(run, first, last),
+            "texts": _new_texts(run, cursor, [details], run.steps[first:last]),
+        }
+    return cursor.next(run, "steps", **told, tiles=_tiles(run, cursor, mosaic), clock=clock(run))
 
 
 def end(run: Run, cursor: Cursor) -> Json:
@@ -238,15 +241,15 @@ def _cache_kind(run: Run) -> Json:
     return {"kind": "contiguous", "dtype": name, "element_bytes": dtype.itemsize, "capacity": run.capacity}
 
 
-def _cache(run: Run, step: int) -> Json:
-    size = run.steps[step].cache
-    ks, vs = zip(*size.layers, strict=True)
+def _caches(run: Run, first: int, last: int) -> Json:
+    sizes = [step.cache for step in run.steps[first:last]]
+    layers = [tuple(zip(*size.layers, strict=True)) for size in sizes]
     return {
-        "k": _short(ks),
-        "v": _short(vs),
-        "positions": size.positions,
-        "reserved": size.reserved,
-        "states": size.states,
+        "k": [_short(ks) for ks, _ in layers],
+        "v": [_short(vs) for _, vs in layers],
+        "positions": [size.positions for size in sizes],
+        "reserved": _short([size.reserved for size in sizes]),
+        "states": _short([size.states for size in sizes]),
     }
 
 
@@ -278,17 +281,17 @@ def tile_width(rows: int) -> int:
 
 def _focus_rows(run: Run, focus: Focus, start: int, end: int) -> Json:
     pattern = attention.rows(run, focus.layer, start, end, focus.head)[0].cpu().numpy()  # (n, end)
-    earlier = _ragged(pattern[:-1], start)
-    where = {"layer": focus.layer, "head": focus.head, "first": start, "count": end - start}
-    told = {"pattern": packed(pattern[-1], "f4"), "earlier": packed(np.rint(np.sqrt(earlier) * 255), "u1")}
-    vectors = {"q": _queries(run, focus, end - 1, end), "k": _keys(run, focus, start, end)}
-    return where | told | vectors
+    newest, earlier = pattern[-1], _ragged(pattern[:-1], start)
+    key = int(newest.argmax())
+    where = {"layer": focus.layer, "head": focus.head, "first": start, "count": end - start, "key": key}
+    told = {"pattern": packed(newest, "f4"), "earlier": packed(np.rint(np.sqrt(earlier) * 255), "u1")}
+    return where | told | {"q": _queries(run, focus, end - 1, end), "k": _keys(run, focus, slice(key, key + 1))}
 
 
 def _ragged(pattern: NDArray[np.float32], start: int) -> NDArray[np.float32]:
     """Rows start, start + 1, ... of attention (n, T), one after another, each up to itself."""
-    rows, length = pattern.shape
-    return pattern[np.tri(rows, length, start, dtype=bool)]
+    rows = [row[: start + index + 1] for index, row in enumerate(pattern)]
+    return np.concatenate([np.empty(0, dtype=pattern.dtype), *rows])
 
 
 def _queries(run: Run, focus: Focus, start: int, end: int) -> str:
@@ -296,13 +299,13 @@ def _queries(run: Run, focus: Focus, start: int, end: int) -> str:
     return f32(attention.queries(run, focus.layer, start, end)[focus.head]) if run.anatomy.routed else ""
 
 
-def _keys(run: Run, focus: Focus, start: int, end: int) -> str:
-    """k that a head looks at, after rotation, f32 [end - start, D]; empty where queries cannot be had."""
+def _keys(run: Run, focus: Focus, positions: Sequence[int] | slice) -> str:
+    """k that a head looks at, after rotation, f32 [positions, D]; empty where queries cannot be had."""
     if not run.anatomy.routed:
         return ""
-    k = attention.keys(run, focus.layer, end)
+    k = attention.keys(run, focus.layer)
     kv_head = focus.head * k.shape[0] // run.anatomy.heads[focus.layer]
-    return f32(k[kv_head, start:end])
+    return f32(k[kv_head, positions])
 
 
 def _norms(run: Run, start: int, end: int) -> NDArray[np.float32]:
@@ -323,25 +326,29 @@ def _rms(vectors: Tensor) -> NDArray[np.float32]:
 # ------------------------------------------------------------------------------------------------------------- steps
 
 
-def _steps(run: Run, first: int, last: int) -> list[Json]:
-    """Steps first..last, the newest with its details: a look seldom rests on one that is gone before it is drawn."""
-    told = [_told(run.steps[index]) for index in range(first, last)]
-    told[-1] |= _details(run, last - 1, last)[0]
-    return told
+def _steps(run: Run, first: int, last: int) -> Json:
+    """Steps first..last in columns: as names of a record a step, they would take five times the characters."""
+    steps = run.steps[first:last]
+    told = {
+        "first": first,
+        "ids": packed([step.token_id for step in steps], "u4"),
+        "probabilities": packed([step.probability for step in steps], "f4"),
+        "seconds": packed([step.seconds for step in steps], "f4"),
+    }
+    forced = [step.index for step in steps if step.forced]
+    rare = {
+        "uniforms": _rare([step.uniform for step in steps]),
+        "chances": _rare([step.chance for step in steps]),
+        "mus": _rare([step.mu for step in steps]),
+    }
+    return told | ({"forced": forced} if forced else {}) | {name: column for name, column in rare.items() if column}
 
 
-def _told(step: Step) -> Json:
-    """A step in as few characters as tell it: a float32 as float32, seconds to the microsecond, nothing that is not."""
-    rare = {"chance": step.chance, "mu": step.mu}
-    return {
-        "index": step.index,
-        "id": step.token_id,
-        "text": step.token,
-        "probability": float(str(np.float32(step.probability))),
-        "seconds": round(step.seconds, 6),
-        "uniform": step.uniform,
-        "forced": step.forced,
-    } | {name: value for name, value in rare.items() if value is not None}
+def _rare(values: Sequence[float | None]) -> str:
+    """f64 with NaN where there is none; empty without any."""
+    if all(value is None for value in values):
+        return ""
+    return packed([math.nan if value is None else value for value in values], "f8")
 
 
 def _details(run: Run, first: int, last: int) -> list[Json]:
@@ -367,18 +374,25 @@ def _candidates(run: Run, raw: Tensor, log_p: Tensor, first: int) -> list[Json]:
     raw: (n, V) logits; log_p: (S, n, V) after each stage.
     """
     count = raw.shape[0]
-    drawn = torch.tensor([run.steps[first + row].token_id for row in range(count)], device=raw.device)[:, None]
-    top = raw.topk(min(CANDIDATES, raw.shape[-1])).indices
-    ids = torch.cat((top, drawn), 1)  # (n, N + 1)
-    logits = raw.gather(1, ids)
-    log_probabilities = log_p.gather(2, ids.expand(log_p.shape[0], -1, -1))  # (S, n, N + 1)
-    log_mass = logits[:, 0] - log_probabilities[0, :, 0]  # log-sum-exp of the raw logits
-    ranks = (raw > logits[:, -1:]).sum(1)
-    tables = [each.cpu().numpy() for each in (ids, logits, log_probabilities.exp(), ranks, log_mass)]
-    return [_candidate_row(row, *tables) for row in range(count)]
+    top = raw.topk(min(CANDIDATES, raw.shape[-1])).indices.cpu().numpy()
+    drawn = np.array([[run.steps[first + row].token_id] for row in range(count)])
+    ids, of = np.concatenate((top, drawn), 1), np.arange(count)[:, None]
+    values = (raw.numpy(), log_p.numpy()) if raw.is_cpu else (raw, log_p)
+    on_host = [each.cpu().numpy() if isinstance(each, Tensor) else each for each in _picked(ids, of, *values)]
+    return [_candidate_row(row, ids, *on_host) for row in range(count)]
 
 
-def _candidate_row(row: int, ids: Any, logits: Any, probabilities: Any, ranks: Any, log_mass: Any) -> Json:
+def _picked(ids: NDArray[np.int64], of: NDArray[np.int64], raw: Any, log_p: Any) -> tuple[Any, ...]:
+    """Logits (n, N) and log-probabilities (S, n, N) of tokens `ids` (n, N) in the rows `of` (n, 1).
+
+    Then the rank of the last of them (n,), and log-sum-exp of the raw logits (n,). Tensors on a GPU, arrays else:
+    quicker by half there.
+    """
+    logits, log_probabilities = raw[of, ids], log_p[:, of, ids]
+    return logits, log_probabilities, (raw > logits[:, -1:]).sum(1), logits[:, 0] - log_probabilities[0, :, 0]
+
+
+def _candidate_row(row: int, ids: Any, logits: Any, log_probabilities: Any, ranks: Any, log_mass: Any) -> Json:
     """The drawn token stands last; it is left out when it is among the most likely anyway."""
     count = ids.shape[1] - int(ids[row, -1] in ids[row, :-1])
     return {
@@ -386,16 +400,16 @@ def _candidate_row(row: int, ids: Any, logits: Any, probabilities: Any, ranks: A
         "lse": float(log_mass[row]),
         "ids": packed(ids[row, :count], "u4"),
         "logits": packed(logits[row, :count], "f4"),
-        "probabilities": packed(probabilities[:, row, :count], "f4"),
+        "probabilities": packed(np.exp(log_probabilities[:, row, :count]), "f4"),
     }
 
 
-def _new_texts(run: Run, cursor: Cursor, steps: Iterable[Json]) -> dict[str, str]:
-    """Text of the candidates that this reader has not seen."""
-    ids: set[int] = set()
-    for step in steps:
-        if "ids" in step:
-            ids.update(np.frombuffer(base64.b64decode(step["ids"]), dtype="<u4").tolist())
+def _new_texts(run: Run, cursor: Cursor, details: Iterable[Json], steps: Iterable[Step] = ()) -> dict[str, str]:
+    """Text of the tokens and candidates that this reader has not seen."""
+    ids = {step.token_id for step in steps}
+    for each in details:
+        if "ids" in each:
+            ids.update(np.frombuffer(base64.b64decode(each["ids"]), dtype="<u4").tolist())
     new = ids - cursor.known
     cursor.known |= new
     return {str(each): run.piece(each) for each in sorted(new)}
@@ -406,7 +420,7 @@ def _new_texts(run: Run, cursor: Cursor, steps: Iterable[Json]) -> dict[str, str
 
 @torch.inference_mode()
 def focus(run: Run, layer: int, head: int) -> Json:
-    """What is known of one head so far: its map as a picture, and k after rotation.
+    """One head's map so far, as a picture.
 
     Raises:
         ValueError: one sentence, when the layer or head does not exist or nothing is computed yet.
@@ -415,24 +429,39 @@ def focus(run: Run, layer: int, head: int) -> Json:
     rows = run.rows
     width, image = attention.picture(run, layer, head, rows, LARGEST_PICTURE)
     picture = {"bin": width, "size": image.shape[0], "data": packed(image, "u1")}
-    keys = _keys(run, Focus(layer, head), 0, rows)
-    return {"layer": layer, "head": head, "rows": rows, "map": picture, "k": keys}
+    return {"layer": layer, "head": head, "rows": rows, "map": picture}
 
 
 @torch.inference_mode()
 def rows(run: Run, layer: int, head: int, first: int, last: int) -> Json:
-    """Exact rows of attention from `first` up to `last`, at most `FOCUS_ROWS`, and the queries that they belong to.
+    """Exact rows of attention from `first` up to `last`, at most `FOCUS_ROWS`, and what makes their largest scores.
 
-    pattern: f32, row r has r + 1 values; q: f32 [count, D] after rotation, empty where queries cannot be had.
+    pattern: f32, row r has r + 1 values; q: f32 [count, D] after rotation; keys: the position that each row looks at
+    most; k: f32 [count, D] of these. q and k are empty where queries cannot be had.
     """
     run._check(layer, head)
+    last = _until(run, first, last)
+    pattern = attention.rows(run, layer, first, last, head)[0].cpu().numpy()
+    strongest = pattern.argmax(-1).tolist()
+    where = {"layer": layer, "head": head, "first": first, "count": last - first}
+    told = {"pattern": packed(_ragged(pattern, first), "f4"), "q": _queries(run, Focus(layer, head), first, last)}
+    return where | told | {"keys": strongest, "k": _keys(run, Focus(layer, head), strongest)}
+
+
+@torch.inference_mode()
+def keys(run: Run, layer: int, head: int, first: int, last: int) -> Json:
+    """k that a head looks at from `first` up to `last`, at most `FOCUS_ROWS`: f32 [count, D] after rotation."""
+    run._check(layer, head)
+    last = _until(run, first, last)
+    where = {"layer": layer, "head": head, "first": first, "count": last - first}
+    return where | {"k": _keys(run, Focus(layer, head), slice(first, last))}
+
+
+def _until(run: Run, first: int, last: int) -> int:
+    """Where a stretch of positions ends that is asked for. `ValueError` when it begins behind what is computed."""
     if not 0 <= first < run.rows:
         raise ValueError(f"Position {first} is not computed: there are {run.rows} positions.")
-    last = min(last, first + FOCUS_ROWS, run.rows)
-    pattern = attention.rows(run, layer, first, last, head)[0].cpu().numpy()
-    where = {"layer": layer, "head": head, "first": first, "count": last - first}
-    told = {"pattern": packed(_ragged(pattern, first), "f4")}
-    return where | told | {"q": _queries(run, Focus(layer, head), first, last)}
+    return min(last, first + FOCUS_ROWS, run.rows)
 
 
 def angles(run: Run, layer: int, first: int) -> Json:

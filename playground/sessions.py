@@ -22,14 +22,13 @@ import orjson
 from models.devices import free_bytes
 from playground import Run, branch, edit, engine, frames, generate, tree
 from playground.records import Decoding
-from playground.threads import one_thread
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 MIB = 1 << 20
 LONGEST_LABEL = 40
 """Characters of a run's name."""
-MOSAIC_EVERY, MOSAIC_SHARE, MOSAIC_FIRST = 0.25, 0.01, 64
+MOSAIC_EVERY, MOSAIC_SHARE, MOSAIC_FIRST = 0.4, 0.006, 64
 """The small pictures of all heads cost more than the rest of a frame: they grow once in so many seconds, by as many
 rows as take this part of the time (the first ones: so many rows), and so those of a long prompt fill up in a while."""
 
@@ -96,7 +95,7 @@ class Entry:
         settled: the worker has let go of the run; until then a step that was under way may still be added.
         retired: forgotten, or replaced by a newer run of its session; nobody should show it any more.
         over: the last frame was made.
-        cost: seconds that the last look took.
+        cost: seconds that the last look took, without the mosaic, which has its own share of the time.
         label: what the session calls the run.
     """
 
@@ -112,7 +111,7 @@ class Entry:
     cost: float = 0.0
     label: str = ""
     _chances: tuple[dict[str, float] | None] | None = None
-    _asked: deque[Future[str | None]] = field(default_factory=deque)
+    _asked: deque[tuple[float, Future[str | None]]] = field(default_factory=deque)
     _cursor: frames.Cursor = field(default_factory=frames.Cursor)
     _log: deque[tuple[int, str]] = field(default_factory=deque)
     _logged: int = 0
@@ -148,13 +147,14 @@ class Entry:
         """JSON of everything since the last call, None when there is nothing new; the last one is of kind `end`."""
         with self._looking:
             self.touch()
-            started = time.perf_counter()
+            started, tiled = time.perf_counter(), self._cursor.tiled
             finished = self.settled  # asked first: what happens after this line belongs to the next frame
             made = self._next()
             if made is None and finished and not self.over:
                 made, self.over = frames.end(self.run, self._cursor), True
             text = None if made is None else self._remember(made)
-            self.cost = time.perf_counter() - started
+            mosaic = (self._cursor.tiled - tiled) * self._cursor.tile_seconds
+            self.cost = time.perf_counter() - started - mosaic
             return text
 
     @property
@@ -162,23 +162,27 @@ class Entry:
         """No frame was made yet."""
         return self._cursor.seq == 0
 
-    def ask(self) -> Future[str | None]:
-        """The next frame, to be made by whoever computes the run, between two steps.
+    def ask(self, due: float = 0.0) -> Future[str | None]:
+        """The next frame, to be made by whoever computes the run, between two steps; not before `due` (`clock`).
 
-        Made in a thread of its own it would fight with decoding for Python's lock and the cores, and cost it more.
+        Made in a thread of its own it would fight with decoding for Python's lock and the cores, and cost it more; and
+        so would one that woke up when it is due only to ask.
         """
         asked: Future[str | None] = Future()
-        self._asked.append(asked)
+        self._asked.append((due, asked))
         if self.settled or self.retired:
             self.answer()
         return asked
 
     def answer(self) -> None:
-        """Make the frames that were asked for; None for a run that nobody should show any more."""
+        """Make the frames that are due, all that were asked for when the run is over; None for one that is retired."""
         while True:
             try:
-                asked = self._asked.popleft()
-            except IndexError:
+                due, asked = self._asked[0]  # it stays until it is sure to be answered: whoever ends the run sees it
+                if due > self.clock() and not (self.settled or self.retired):
+                    return
+                self._asked.remove((due, asked))
+            except (IndexError, ValueError):  # none, or another thread answers it
                 return
             if not asked.set_running_or_notify_cancel():
                 continue  # nobody listens any more
@@ -194,8 +198,7 @@ class Entry:
         if run.state == "prefill" and run.rows != self._prefilled:
             self._prefilled = run.rows
             return frames.prefill(run, cursor)
-        with one_thread():
-            return frames.delta(run, cursor, self.focus, self._mosaic_rows(time.perf_counter()))
+        return frames.delta(run, cursor, self.focus, self._mosaic_rows(time.perf_counter()))
 
     def _mosaic_rows(self, now: float) -> int:
         """How many more rows of the mosaic may be made now."""

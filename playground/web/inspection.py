@@ -26,13 +26,16 @@ FIGURE_POSITIONS = 512
 
 
 def server_functions(store: Store) -> list[Callable[[Any], Answer]]:
-    """For `Live(server_functions=...)`: focus, rows, angles, details, waterfall, logits, texts, backfill, figure."""
+    """For `Live(server_functions=...)`: all that may be asked about one run."""
 
     def focus(request: Any) -> Answer:
         return answered(_focus, store, request)
 
     def rows(request: Any) -> Answer:
         return answered(_rows, store, request)
+
+    def keys(request: Any) -> Answer:
+        return answered(_keys, store, request)
 
     def angles(request: Any) -> Answer:
         return answered(_angles, store, request)
@@ -55,7 +58,7 @@ def server_functions(store: Store) -> list[Callable[[Any], Answer]]:
     def figure(request: Any) -> Answer:
         return answered(_figure, store, request)
 
-    return [focus, rows, angles, details, waterfall, logits, texts, backfill, figure]
+    return [focus, rows, keys, angles, details, waterfall, logits, texts, backfill, figure]
 
 
 def answered(ask: Callable[[Entry, Mapping[str, Any]], Answer], store: Store, request: Any) -> Answer:
@@ -102,9 +105,17 @@ def _focus(entry: Entry, request: Mapping[str, Any]) -> Answer:
 
 
 def _rows(entry: Entry, request: Mapping[str, Any]) -> Answer:
+    return _stretch(frames.rows, entry, request)
+
+
+def _keys(entry: Entry, request: Mapping[str, Any]) -> Answer:
+    return _stretch(frames.keys, entry, request)
+
+
+def _stretch(told: Callable[..., Answer], entry: Entry, request: Mapping[str, Any]) -> Answer:
     layer, head = chosen_head(entry, request)
     first = whole(request, "first", entry.run.rows)
-    return frames.rows(entry.run, layer, head, first, whole(request, "last", entry.run.rows + 1, first + 1))
+    return told(entry.run, layer, head, first, whole(request, "last", entry.run.rows + 1, first + 1))
 
 
 def _angles(entry: Entry, request: Mapping[str, Any]) -> Answer:

@@ -33,7 +33,7 @@ class Live(gr.HTML, metaclass=WithoutStub):
     """The tokens and the four panels of a run.
 
     Args:
-        server_functions: what the browser may ask for, each taking one dictionary: focus, rows, angles, details,
+        server_functions: what the browser may ask for, each taking one dictionary: focus, rows, keys, angles, details,
             waterfall, logits, texts, backfill, figure, tree, replay, compare.
     """
 

@@ -9,7 +9,7 @@ from anyio.to_thread import run_sync
 
 from playground.sessions import Entry
 
-MOST_OFTEN, LEAST_OFTEN = 1 / 25, 1 / 12
+MOST_OFTEN, LEAST_OFTEN = 1 / 21, 1 / 12
 """Seconds between two looks: eyes need no more, and less would no longer look alive."""
 SHARE = 0.03
 """Part of the time that making frames may take: decoding waits for them."""
@@ -22,16 +22,14 @@ def pause(cost: float) -> float:
 
 async def watch(entry: Entry) -> AsyncIterator[str]:
     """The frames of a run as JSON until its end. Closing this (tab closed, event cancelled) stops the run."""
-    loop = asyncio.get_running_loop()
-    due = loop.time()
+    due = entry.clock()
     try:
         while not entry.over and not entry.retired:
             at_once = entry.fresh or entry.settled  # else the worker makes it after the step under way
-            frame = await (run_sync(entry.frame) if at_once else asyncio.wrap_future(entry.ask()))
+            frame = await (run_sync(entry.frame) if at_once else asyncio.wrap_future(entry.ask(due)))
             if frame is not None:
                 yield frame
-            due = max(due + pause(entry.cost), loop.time())
-            await asyncio.sleep(due - loop.time())
+            due = max(due + pause(entry.cost), entry.clock())
     finally:
         abandon(entry)
 

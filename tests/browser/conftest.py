@@ -51,8 +51,10 @@ class Playground:
         self.visit(f"{self.url}/?__theme={theme}")
 
     def visit(self, address: str) -> None:
-        """Load a page in this tab. What the page that is left says of its broken streams does not count: Gradio's client
-        complains whenever an event has not quite ended there, which a test cannot see from outside."""
+        """Load a page in this tab; what the page that is left says of its broken streams does not count.
+
+        Gradio's client complains whenever an event has not quite ended there, which a test cannot see from outside.
+        """
         self.page.goto(address, wait_until="commit")
         self.complaints.clear()
         self.until("document.documentElement.dataset.ready === 'true' && !!document.querySelector('#live')?.live")

@@ -14,6 +14,7 @@ from models import Loaded
 from playground import Decoding, Origin, Run, branch, edit, frames, generate
 from playground.past import Past
 from playground.pieces import Pieces
+from tests.frame_reader import steps_of
 from tests.playground.conftest import CONTEXT, PROMPT, keep_no_logits
 from tests.playground.test_families import FAMILIES, _built
 
@@ -67,7 +68,7 @@ def test_every_family_can_branch(family: str, tiny: Loaded) -> None:
     assert_same_run(made, fresh(loaded, made.token_ids[: run.prompt_length + 6], GREEDY))
     frame = frames.delta(made, frames.Cursor(), frames.Focus())
     assert frame is not None
-    assert len(frame["steps"]) == len(made.steps)
+    assert len(steps_of(frame)) == len(made.steps)
 
 
 def test_the_token_that_was_drawn_anyway_and_a_new_draw_give_the_same_text(tiny: Loaded) -> None:

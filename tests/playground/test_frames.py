@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import Any
 
@@ -10,15 +9,12 @@ import numpy as np
 import pytest
 
 from models import Loaded
-from playground import Decoding, Run, frames, generate, rope
+from playground import Decoding, Run, branch, frames, generate, rope
+from tests.frame_reader import steps_of, unpack
 from tests.playground.conftest import PROMPT
 
 DECODING = Decoding(max_new_tokens=30, temperature=0.8, top_k=20, top_p=0.9, repetition_penalty=1.2, stop_at_end=False)
 FOCUS = frames.Focus(1, 2)
-
-
-def unpack(text: str, dtype: str = "<f4") -> np.ndarray:
-    return np.frombuffer(base64.b64decode(text), dtype=dtype)
 
 
 def told(run: Run, every: int = 4) -> list[dict[str, Any]]:
@@ -53,16 +49,15 @@ def test_messages_are_numbered_without_gaps_and_name_their_run(run: Run) -> None
 
 def test_steps_tell_the_probabilities_that_were_drawn_from(run: Run) -> None:
     messages = told(run)
-    steps = [step for message in messages[1:-1] for step in message["steps"]]
-    assert all(
-        ("ids" in step) == (step is message["steps"][-1]) for message in messages[1:-1] for step in message["steps"]
-    )
+    steps = [step for message in messages[1:-1] for step in steps_of(message)]
+    newest = {message["details"]["index"]: message["details"] for message in messages[1:-1]}
+    assert list(newest) == [steps_of(message)[-1]["index"] for message in messages[1:-1]]
     asked = frames.details(run, 0, len(steps))["steps"]
     names = [(each["name"], each["setting"]) for each in messages[0]["stages"]]
     assert names == [(each.name, each.setting) for each in run.steps[0].stages]
     assert [each["id"] for each in steps] == run.token_ids[run.prompt_length :]
     for brief, detailed in zip(steps, asked, strict=True):
-        assert brief.items() >= detailed.items() or "ids" not in brief
+        assert newest.get(brief["index"], detailed) == detailed
         each = brief | detailed
         ids = unpack(each["ids"], "<u4").astype(int)
         assert each["id"] in ids
@@ -85,7 +80,7 @@ def test_every_candidate_text_arrives_once(run: Run) -> None:
         new = {int(key): text for key, text in message["texts"].items()}
         assert not known.keys() & new.keys()
         known |= new
-        for each in unpack(message["steps"][-1]["ids"], "<u4"):
+        for each in (*unpack(message["steps"]["ids"], "<u4"), *unpack(message["details"]["ids"], "<u4")):
             assert known[int(each)] == run.piece(int(each))
 
 
@@ -100,11 +95,10 @@ def test_rows_of_the_head_in_focus_are_exact(run: Run) -> None:
         np.testing.assert_allclose(unpack(focus["pattern"]), pattern[rows - 1, :rows], atol=1e-6)
         earlier = np.concatenate([[], *(pattern[r, : r + 1] for r in range(first, rows - 1))])
         np.testing.assert_allclose(unpack(focus["earlier"], "u1"), np.sqrt(earlier) * 255, atol=0.51)
-        D = run.anatomy.head_dims[FOCUS.layer]
         np.testing.assert_array_equal(unpack(focus["q"]), run.queries(FOCUS.layer)[FOCUS.head, rows - 1])
         kv_head = FOCUS.head * run.anatomy.kv_heads[FOCUS.layer] // run.anatomy.heads[FOCUS.layer]
-        k = run.keys(FOCUS.layer)[kv_head, first : first + count]
-        np.testing.assert_array_equal(unpack(focus["k"]).reshape(-1, D), k)
+        assert pattern[rows - 1, focus["key"]] == pattern[rows - 1].max()
+        np.testing.assert_array_equal(unpack(focus["k"]), run.keys(FOCUS.layer)[kv_head, focus["key"]])
     assert rows == run.rows
 
 
@@ -166,11 +160,26 @@ def test_tiles_have_at_most_48_bins() -> None:
 
 def test_the_cache_is_told_for_every_step(run: Run) -> None:
     layers = len(run.anatomy.heads)
-    told_sizes = [each for message in told(run)[1:-1] for each in message["caches"]]
-    assert len(told_sizes) == len(run.steps)
-    for cache, step in zip(told_sizes, run.steps, strict=True):
-        assert (cache["k"] + cache["v"]) * layers == step.cache.total
-        assert cache["positions"] == step.cache.positions == run.prompt_length + step.index
+    told_caches = [message["caches"] for message in told(run)[1:-1]]
+    ks, vs, positions = ([each for told in told_caches for each in told[name]] for name in ("k", "v", "positions"))
+    assert len(positions) == len(run.steps)
+    for k, v, position, step in zip(ks, vs, positions, run.steps, strict=True):
+        assert (k + v) * layers == step.cache.total
+        assert position == step.cache.positions == run.prompt_length + step.index
+    assert {told["reserved"] for told in told_caches} == {step.cache.reserved for step in run.steps}
+
+
+def test_rare_facts_of_steps_are_told_where_there_are_any(loaded: Loaded) -> None:
+    greedy = generate(loaded, PROMPT, Decoding(max_new_tokens=4, temperature=0.0, stop_at_end=False))
+    assert not {"uniforms", "chances", "mus", "forced"} & told(greedy)[1]["steps"].keys()
+    thrown = Decoding(max_new_tokens=4, xtc_probability=0.5, mirostat=2, stop_at_end=False)
+    drawn = generate(loaded, PROMPT, thrown)
+    given = branch(drawn.finish(), 2, drawn.token_ids[0], thrown)
+    steps = [step for message in told(given)[1:-1] for step in steps_of(message)]
+    assert [step["index"] for step in steps if step["forced"]] == [2]
+    for step, record in zip(steps, given.steps, strict=True):
+        assert (step["uniform"], step["chance"], step["mu"]) == (record.uniform, record.chance, record.mu)
+        assert step["seconds"] == pytest.approx(record.seconds, rel=1e-6)
 
 
 def test_norms_are_the_root_mean_squares_of_the_new_keys_and_values(run: Run) -> None:
@@ -195,11 +204,25 @@ def test_a_head_asked_for_later_comes_with_everything_so_far(run: Run) -> None:
     np.testing.assert_array_equal(unpack(frames.logits(run, 2)["logits"]), run.logits(2))
 
 
+def test_rows_and_keys_asked_for_are_those_of_the_head(run: Run) -> None:
+    run.finish()
+    answer = frames.rows(run, 1, 2, 9, 12)
+    kv_head = 2 * run.anatomy.kv_heads[1] // run.anatomy.heads[1]
+    np.testing.assert_array_equal(unpack(answer["q"]).reshape(3, -1), run.queries(1)[2, 9:12])
+    assert answer["keys"] == run.attention(1, 2)[9:12].argmax(-1).tolist()
+    np.testing.assert_array_equal(unpack(answer["k"]).reshape(3, -1), run.keys(1)[kv_head, answer["keys"]])
+    stretch = frames.keys(run, 1, 2, 3, 10_000)
+    assert stretch["count"] == min(run.rows - 3, frames.FOCUS_ROWS)
+    told_keys = unpack(stretch["k"]).reshape(stretch["count"], -1)
+    np.testing.assert_array_equal(told_keys, run.keys(1)[kv_head, 3 : 3 + stretch["count"]])
+
+
 def test_what_cannot_be_asked_is_refused_in_one_sentence(run: Run) -> None:
     run.advance()
     for ask in (
         lambda: frames.focus(run, 99, 0),
         lambda: frames.rows(run, 0, 0, 10_000, 10_001),
+        lambda: frames.keys(run, 0, 0, 10_000, 10_001),
         lambda: frames.logits(run, 5),
         lambda: frames.texts(run, [10**9]),
     ):

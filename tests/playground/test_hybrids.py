@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,7 @@ from models import Loaded
 from playground import Decoding, Origin, Run, branch, frames, generate
 from playground.engine import plan_bytes
 from playground.past import Past
+from tests.frame_reader import unpack
 from tests.playground.conftest import PROMPT, VOCAB_SIZE
 
 DECODING = Decoding(max_new_tokens=8, temperature=0.0, stop_at_end=False)
@@ -135,9 +135,9 @@ def test_messages_keep_a_place_for_every_layer(family: str, ran: Callable[[str],
     layers = len(run.anatomy.heads)
     assert [len(begin["model"][name]) for name in ("heads", "kv_heads", "value_dims", "kinds")] == [layers] * 4
     delta = frames.delta(run, cursor, frames.Focus(run.anatomy.attending[0], 1))
-    norms = np.frombuffer(base64.b64decode(delta["norms"]), "<f4").reshape(layers, 2, run.rows)
+    norms = unpack(delta["norms"]).reshape(layers, 2, run.rows)
     assert [bool(each.any()) for each in norms] == [bool(heads) for heads in run.anatomy.heads]
-    assert delta["caches"][0]["states"] == run.cache.state_bytes()
+    assert delta["caches"]["states"] == run.cache.state_bytes()
     if begin["rope"]:
         assert {i for i, table in enumerate(begin["rope"]["layers"]) if table >= 0} <= set(run.anatomy.attending)
 

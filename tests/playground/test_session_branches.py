@@ -10,6 +10,7 @@ import pytest
 from models import Loaded
 from playground import Decoding, tree
 from playground.sessions import Choice, Entry, Limits, RefusedError, Store, Worker, held_bytes
+from tests.frame_reader import steps_of
 from tests.playground.test_sessions import Clock, drain, make, work
 from tests.tiny_model import tiny_loaded
 
@@ -46,7 +47,7 @@ def test_a_branch_is_an_entry_of_the_same_session_and_its_parent_stays(loaded: L
     frames = drain(child)
     assert [frames[0]["kind"], frames[-1]["kind"]] == ["begin", "end"]
     assert frames[0]["branch"] == {"run": parent.run.id, "shared": 15, "step": 4, "forced": 1}
-    assert [step["forced"] for frame in frames[1:-1] for step in frame["steps"]] == [False] * 4 + [True] + [False] * 10
+    assert [step["forced"] for frame in frames[1:-1] for step in steps_of(frame)] == [False] * 4 + [True] + [False] * 10
 
 
 def test_what_a_branch_shares_is_counted_once(loaded: Loaded, clock: Clock) -> None:
@@ -116,7 +117,7 @@ def test_a_run_is_told_again_from_its_log_or_anew(loaded: Loaded, clock: Clock) 
     anew = child.replay()  # nobody has looked at it: there is no log
     assert [frame["kind"] for frame in anew] == ["begin", "steps", "end"]
     assert [frame["seq"] for frame in anew] == [0, 1, 2]
-    assert len(anew[1]["steps"]) == len(child.run.steps)
+    assert len(steps_of(anew[1])) == len(child.run.steps)
     small, worker = make(clock, log_bytes=1000)
     lossy = small.start("b", loaded, "Hello", TEN)
     while not lossy.over:

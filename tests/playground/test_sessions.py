@@ -11,6 +11,7 @@ import pytest
 from models import Loaded
 from playground import Decoding, engine
 from playground.sessions import Entry, Limits, RefusedError, Store, Worker
+from tests.frame_reader import steps_of
 from tests.tiny_model import tiny_loaded
 
 TEN = Decoding(max_new_tokens=10)
@@ -71,7 +72,7 @@ def test_a_run_is_made_to_its_end_and_told_in_numbered_frames(loaded: Loaded, cl
     told += drain(entry)
     assert [frame["seq"] for frame in told] == list(range(len(told)))
     assert [told[0]["kind"], told[-1]["kind"], told[-1]["state"]] == ["begin", "end", "done"]
-    steps = [step["index"] for frame in told if frame["kind"] == "steps" for step in frame["steps"]]
+    steps = [step["index"] for frame in told if frame["kind"] == "steps" for step in steps_of(frame)]
     assert steps == list(range(10))
 
 
@@ -82,7 +83,7 @@ def test_what_happened_between_two_looks_is_one_frame(loaded: Loaded, clock: Clo
     work(store, worker)
     told = drain(entry)
     assert [frame["kind"] for frame in told] == ["steps", "end"]
-    assert len(told[0]["steps"]) == 10
+    assert len(steps_of(told[0])) == 10
     assert entry.frame() is None
 
 
@@ -144,7 +145,7 @@ def test_a_step_under_way_when_stop_is_pressed_is_told_before_the_end(
     monkeypatch.setattr(entry.run, "_forward", stopped_in_the_middle)
     work(store, worker)
     told += drain(entry)
-    assert sum(len(frame.get("steps", [])) for frame in told) == len(entry.run.steps) == 4
+    assert sum(len(steps_of(frame)) for frame in told if frame["kind"] == "steps") == len(entry.run.steps) == 4
     assert [frame["kind"] for frame in told].index("end") == len(told) - 1
 
 
@@ -364,7 +365,22 @@ def test_a_frame_that_was_asked_for_is_made_after_the_step_under_way(loaded: Loa
     worker.advance(entry)
     told = asked.result(0)
     assert told is not None
-    assert [step["index"] for step in json.loads(told)["steps"]] == [0]
+    assert [step["index"] for step in steps_of(json.loads(told))] == [0]
+
+
+def test_a_frame_that_is_not_due_waits_for_a_later_step(loaded: Loaded, clock: Clock) -> None:
+    store, worker = make(clock)
+    entry = store.start("a", loaded, "Hello", Decoding(max_new_tokens=3, stop_at_end=False))
+    entry.frame()
+    asked = entry.ask(due=clock() + 5)
+    worker.advance(entry)
+    assert not asked.done()
+    clock.now += 5
+    worker.advance(entry)
+    assert [step["index"] for step in steps_of(json.loads(asked.result(0) or ""))] == [0, 1]
+    at_the_end = entry.ask(due=clock() + 5)
+    worker.advance(entry)
+    assert at_the_end.done()
 
 
 def test_no_question_for_a_frame_stays_open(loaded: Loaded) -> None:

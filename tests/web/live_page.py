@@ -21,7 +21,7 @@ PAGE = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>liv
 
 MOUNT = """async () => {
   const { mount } = await import("/static/live.js");
-  const names = ["focus", "rows", "angles", "details", "waterfall", "logits", "texts", "backfill", "figure",
+  const names = ["focus", "rows", "keys", "angles", "details", "waterfall", "logits", "texts", "backfill", "figure",
     "tree", "replay", "compare"];
   const server = Object.fromEntries(names.map((name) => [name, (request) => window.ask(name, request)]));
   const props = { value: null };
@@ -69,6 +69,9 @@ class Tape:
 
     def _rows(self, layer: int, head: int, first: int, last: int) -> dict[str, Any]:
         return frames.rows(self.run, layer, head, first, last)
+
+    def _keys(self, layer: int, head: int, first: int, last: int) -> dict[str, Any]:
+        return frames.keys(self.run, layer, head, first, last)
 
     def _angles(self, layer: int, first: int) -> dict[str, Any]:
         return frames.angles(self.run, layer, first)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ from playground import Decoding
 from playground.sessions import Entry, Store, Worker
 from playground.waterfall import waterfall
 from playground.web import inspection
+from tests.frame_reader import unpack
 
 PROMPT = "Hello there"
 SETTINGS = Decoding(max_new_tokens=12, top_k=20, top_p=0.9, repetition_penalty=1.2)
@@ -49,35 +49,35 @@ def ask(store: Store, entry: Entry) -> Ask:
     return asked
 
 
-def floats(text: str) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(text), "<f4")
-
-
 def test_focus_answers_with_the_head_and_changes_what_later_frames_carry(ask: Ask, entry: Entry) -> None:
     answer = ask("focus", layer=1, head=3)
     assert [answer["layer"], answer["head"], answer["rows"]] == [1, 3, entry.run.rows]
-    np.testing.assert_array_equal(floats(answer["k"]), entry.run.keys(1)[1].ravel())
     assert [entry.focus.layer, entry.focus.head] == [1, 3]
 
 
 def test_rows_are_exact(ask: Ask, entry: Entry) -> None:
     answer = ask("rows", layer=0, head=2, first=7, last=9)
     pattern = entry.run.attention(0, 2)
-    np.testing.assert_allclose(floats(answer["pattern"]), np.concatenate([pattern[7, :8], pattern[8, :9]]), atol=1e-6)
-    np.testing.assert_array_equal(floats(answer["q"]), entry.run.queries(0)[2, 7:9].ravel())
+    np.testing.assert_allclose(unpack(answer["pattern"]), np.concatenate([pattern[7, :8], pattern[8, :9]]), atol=1e-6)
+    np.testing.assert_array_equal(unpack(answer["q"]), entry.run.queries(0)[2, 7:9].ravel())
+
+
+def test_keys_are_those_that_the_head_looks_at(ask: Ask, entry: Entry) -> None:
+    answer = ask("keys", layer=1, head=3, first=4, last=6)
+    np.testing.assert_array_equal(unpack(answer["k"]), entry.run.keys(1)[1, 4:6].ravel())
 
 
 def test_details_are_those_of_the_steps_that_were_asked_for(ask: Ask, entry: Entry) -> None:
     answer = ask("details", first=2, last=5)
     assert [step["index"] for step in answer["steps"]] == [2, 3, 4]
     for step in answer["steps"]:
-        assert len(floats(step["stages"])) == 3 * len(entry.run.steps[step["index"]].stages)
+        assert len(unpack(step["stages"])) == 3 * len(entry.run.steps[step["index"]].stages)
 
 
 def test_angles_reach_ahead_of_the_run(ask: Ask, entry: Entry) -> None:
     answer = ask("angles", layer=0, first=3)
-    pairs = len(floats(answer["cos"])) // (entry.run.capacity - 3)
-    cos, sin = floats(answer["cos"]).reshape(-1, pairs), floats(answer["sin"]).reshape(-1, pairs)
+    pairs = len(unpack(answer["cos"])) // (entry.run.capacity - 3)
+    cos, sin = unpack(answer["cos"]).reshape(-1, pairs), unpack(answer["sin"]).reshape(-1, pairs)
     np.testing.assert_allclose(cos**2 + sin**2, 1, atol=1e-6)
     np.testing.assert_allclose(cos[0, 0], np.cos(3), atol=1e-6)  # the first pair turns by one radian a position
 
@@ -87,7 +87,7 @@ def test_the_stages_of_a_step_are_told_one_by_one(ask: Ask, entry: Entry) -> Non
 
 
 def test_logits_are_those_of_the_step(ask: Ask, entry: Entry) -> None:
-    np.testing.assert_array_equal(floats(ask("logits", step=4)["logits"]), entry.run.logits(4))
+    np.testing.assert_array_equal(unpack(ask("logits", step=4)["logits"]), entry.run.logits(4))
 
 
 def test_texts_are_those_of_the_tokenizer(ask: Ask, entry: Entry) -> None:

@@ -79,6 +79,10 @@ def test_what_cannot_be_had_again_is_said_and_the_rest_goes_on(live: LivePage, t
     live.pick(tape.run.prompt_length + 3)  # the step that never came
     live.pick(tape.run.prompt_length + 9)
     assert live.get("() => app.drawn.nextToken.step") == 9
+    lost = tape.run.prompt_length + 4
+    told = live.get("() => app.store.tokens.map((token) => token.text)")
+    meant = [tape.run.piece(each) for each in tape.run.token_ids]
+    assert told[:lost] + told[lost + 1 :] == meant[:lost] + meant[lost + 1 :]  # texts that got lost with it, too
 
 
 def test_another_run_starts_with_a_clean_slate(live: LivePage, tape: Tape, loaded: Loaded) -> None:
@@ -123,8 +127,25 @@ def test_a_head_in_focus_is_known_exactly(live: LivePage, tape: Tape) -> None:
         np.testing.assert_allclose(pattern, exact[row, : row + 1], atol=1e-6)
         q = live.get("row => Array.from(app.store.heads.find(0, 0).exact.get(row).q)", row)
         np.testing.assert_array_equal(np.array(q, np.float32), tape.run.queries(0)[0, row])
-    k = live.get("() => Array.from(app.store.heads.find(0, 0).k.row(5))")
-    np.testing.assert_array_equal(np.array(k, np.float32), tape.run.keys(0)[0, 5])
+        strongest, k = live.get(
+            "row => { const { key, k } = app.store.heads.find(0, 0).exact.get(row); return [key, Array.from(k)]; }", row
+        )
+        assert exact[row, strongest] == exact[row].max()
+        np.testing.assert_array_equal(np.array(k, np.float32), tape.run.keys(0)[0, strongest])
+
+
+def test_a_key_that_somebody_chooses_is_fetched_with_its_neighbours_once(live: LivePage, tape: Tape) -> None:
+    live.tell_all()
+    live.pick(15)
+    asked = tape.asked.count("keys")
+    strongest = live.get("() => app.view.strongest")
+    for key in [each for each in (3, 4, 5) if each != strongest][:2]:
+        live.get("key => app.selection.set({ key })", key)
+        live.settled()
+        k = live.get("key => Array.from(app.store.heads.find(0, 0).key(app.selection.row, key))", key)
+        np.testing.assert_array_equal(np.array(k, np.float32), tape.run.keys(0)[0, key])
+        assert live.get("() => app.drawn.rope.key") == key
+    assert tape.asked.count("keys") == asked + 1
 
 
 def test_details_of_steps_that_came_together_are_fetched_with_their_neighbours(browser: Any, loaded: Loaded) -> None:

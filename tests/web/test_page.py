@@ -12,6 +12,7 @@ import pytest
 from playground import Decoding
 from playground.sessions import RefusedError
 from playground.web import events, knobs, layout
+from tests.frame_reader import steps_of
 from tests.web.conftest import Served
 
 VALUES: dict[str, Any] = {name: knobs.start(name) for name in knobs.SETTINGS} | {"max_new_tokens": 20, "seed": 7}
@@ -84,7 +85,7 @@ def test_generate_streams_numbered_frames_to_the_end(visitor: Visitor) -> None:
     assert frames[0]["kind"] == "begin"
     assert frames[0]["decoding"]["seed"] == 7
     assert [frames[-1]["kind"], frames[-1]["state"]] == ["end", "done"]
-    assert sum(len(frame.get("steps", [])) for frame in frames) == 20
+    assert sum(len(steps_of(frame)) for frame in frames if frame["kind"] == "steps") == 20
 
 
 @pytest.mark.parametrize(

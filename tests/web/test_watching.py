@@ -20,7 +20,7 @@ def begin(loaded: Loaded, tokens: int = 50) -> tuple[Store, Worker, Entry]:
     return store, Worker(store), entry
 
 
-def test_cheap_frames_come_thirty_times_a_second_and_dear_ones_less_often() -> None:
+def test_cheap_frames_come_as_often_as_eyes_need_and_dear_ones_less_often() -> None:
     assert pause(0.0) == MOST_OFTEN
     assert pause(0.002) == pytest.approx(0.002 / SHARE)
     assert pause(10.0) == LEAST_OFTEN

@@ -8,13 +8,6 @@ export function entropy(pattern) {
   return sum;
 }
 
-/** @param {ArrayLike<number>} values */
-export function argmax(values) {
-  let best = 0;
-  for (let i = 1; i < values.length; i++) if (values[i] > values[best]) best = i;
-  return best;
-}
-
 /** Indices of the largest values, largest first. @param {ArrayLike<number>} values @param {number} n */
 export function strongest(values, n) {
   const order = Array.from({ length: values.length }, (_, i) => i);

@@ -14,3 +14,6 @@ export const f32 = (text) => new Float32Array(u8(text).buffer);
 
 /** @param {string} text @returns {Uint32Array} */
 export const u32 = (text) => new Uint32Array(u8(text).buffer);
+
+/** @param {string} text @returns {Float64Array} */
+export const f64 = (text) => new Float64Array(u8(text).buffer);

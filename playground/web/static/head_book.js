@@ -8,19 +8,24 @@ const MAP_CELLS = 512;
 const HEADS_KEPT = 24;
 const ROWS_KEPT = 4096;
 const ROWS_SPAN = 16; // rows asked for at once
+const KEYS_SPAN = 64; // keys asked for at once
 const ROWS_AHEAD = 8; // so near to a row that is not here yet, it is asked for: arrow keys should never wait
 const AHEAD = 64; // positions whose angles should be here before the run is
 
 /** @typedef {{cos: Rows, sin: Rows}} Rotation a row a position, a column a pair */
-/** @typedef {{pattern: Float32Array, q: Float32Array}} ExactRow whom a query looks at, and the query after rotation */
+/**
+ * @typedef {{pattern: Float32Array, q: Float32Array, key: number, k: Float32Array}} ExactRow
+ * whom a query looks at, the query, and the key that it looks at most; q and k after rotation
+ */
 
 export class Head {
-  /** @param {number} layer @param {number} head @param {number} size head size */
-  constructor(layer, head, size) {
+  /** @param {number} layer @param {number} head */
+  constructor(layer, head) {
     this.layer = layer;
     this.head = head;
-    this.rows = 0; // for which k and the map are complete
-    this.k = new Rows(size);
+    this.rows = 0; // for which the map is complete
+    /** @type {Map<number, Float32Array>} k after rotation by position, as far as somebody chose it */
+    this.keys = new Map();
     this.map = new PooledMaps(1, MAP_CELLS);
     /** @type {Map<number, ExactRow>} by position */
     this.exact = new Map();
@@ -38,11 +43,24 @@ export class Head {
     return meanShares(this.shares.slice(-most));
   }
 
-  /** @param {number} position @param {Float32Array} pattern @param {Float32Array} q */
-  remember(position, pattern, q) {
+  /** @param {number} position @param {ExactRow} row */
+  remember(position, row) {
     if (this.exact.size >= ROWS_KEPT) this.exact.delete(this.exact.keys().next().value ?? -1);
-    this.exact.set(position, { pattern, q });
+    this.exact.set(position, row);
   }
+
+  /** k after rotation at a position: that which the row looks at most came with it. @param {number} row @param {number} key */
+  key(row, key) {
+    const exact = this.exact.get(row);
+    return exact?.key === key ? exact.k : (this.keys.get(key) ?? null);
+  }
+}
+
+/** So many vectors of one length. @param {string} told f32 @param {number} count */
+function vectorsOf(told, count) {
+  const flat = f32(told);
+  const size = flat.length / count;
+  return Array.from({ length: count }, (_, i) => flat.slice(i * size, (i + 1) * size));
 }
 
 export class HeadBook {
@@ -85,9 +103,7 @@ export class HeadBook {
   /** @param {number} layer @param {number} head @returns {Head} */
   open(layer, head) {
     const key = `${layer}.${head}`;
-    const model = this.store.begin?.model;
-    const size = model?.query_dims[layer] || model?.head_dims[layer] || 1; // keys as attended, not as cached
-    const found = this.heads.get(key) || new Head(layer, head, size);
+    const found = this.heads.get(key) || new Head(layer, head);
     this.heads.delete(key);
     this.heads.set(key, found);
     if (this.heads.size > HEADS_KEPT) this.heads.delete(this.heads.keys().next().value ?? "");
@@ -99,15 +115,14 @@ export class HeadBook {
     const head = this.open(focus.layer, focus.head);
     const newest = focus.first + focus.count - 1;
     const pattern = f32(focus.pattern);
-    head.remember(newest, pattern, f32(focus.q));
-    // rows after a hole are exact on their own, but keys and map must be gapless: `want` fetches them again
+    head.remember(newest, { pattern, q: f32(focus.q), key: focus.key, k: f32(focus.k) });
+    // rows after a hole are exact on their own, but the map must be gapless: `want` fetches it again
     if (focus.first > head.rows) return;
     const earlier = u8(focus.earlier);
     for (let row = focus.first, from = 0; row < newest; from += ++row) {
       head.map.addCells(row, earlier.subarray(from, from + row + 1));
     }
     head.map.addRow(newest, pattern);
-    head.k.write(focus.first, f32(focus.k));
     head.rows = newest + 1;
   }
 
@@ -130,7 +145,6 @@ export class HeadBook {
     head.map = new PooledMaps(1, MAP_CELLS);
     head.map.merge({ bin, row: 0, rows: size, cols: size, data: u8(data) });
     head.map.rows = answer.rows;
-    head.k.write(0, f32(answer.k));
     head.rows = answer.rows;
     for (const [row, { pattern }] of head.exact) if (row >= answer.rows) head.map.addRow(row, pattern);
   }
@@ -156,11 +170,32 @@ export class HeadBook {
     this.store.fetchOnce(`rows ${layer} ${index} ${first} ${last}`, "rows", request, (answer) => {
       const head = this.open(layer, index);
       const flat = f32(answer.pattern);
-      const queries = f32(answer.q);
-      const size = queries.length / answer.count;
-      for (let row = answer.first, from = 0, at = 0; row < answer.first + answer.count; from += ++row, at += size) {
-        head.remember(row, flat.slice(from, from + row + 1), queries.slice(at, at + size));
+      const [q, k] = [answer.q, answer.k].map((told) => vectorsOf(told, answer.count));
+      for (let i = 0, from = 0; i < answer.count; i++) {
+        const row = answer.first + i;
+        head.remember(row, { pattern: flat.slice(from, from + row + 1), q: q[i], key: answer.keys[i], k: k[i] });
+        from += row + 1;
       }
+    });
+  }
+
+  /**
+   * The key at a position, asked for with its neighbours where neither its row nor anybody's choice brought it.
+   * @param {number} layer @param {number} index @param {number} row @param {number} key
+   */
+  wantKey(layer, index, row, key) {
+    const found = this.find(layer, index)?.key(row, key) ?? null;
+    if (!found && key < this.store.rows) this.fetchKeys(layer, index, key - (key % KEYS_SPAN));
+    return found;
+  }
+
+  /** @param {number} layer @param {number} index @param {number} first */
+  fetchKeys(layer, index, first) {
+    const last = Math.min(first + KEYS_SPAN, this.store.rows);
+    const request = { layer, head: index, first, last };
+    this.store.fetchOnce(`keys ${layer} ${index} ${first} ${last}`, "keys", request, (answer) => {
+      const head = this.open(layer, index);
+      vectorsOf(answer.k, answer.count).forEach((k, i) => head.keys.set(answer.first + i, k));
     });
   }
 }

@@ -3,7 +3,6 @@
  * The live view: tokens on top, four panels below, one selection for all.
  * Frames come in through the component's value; everything is drawn at the next animation frame, once.
  */
-import { argmax } from "./attention_math.js";
 import { AttentionPanel } from "./attention.js";
 import { BranchDrawer } from "./branches.js";
 import { el, setData } from "./dom.js";
@@ -168,9 +167,10 @@ export class App {
     if (!before) this.settings = null; // a new run starts with what happens
     const { position, row, layer, head } = selection;
     const headData = store.heads.want(layer, head);
-    const pattern = row >= 0 ? (store.heads.wantRow(layer, head, row)?.pattern ?? null) : null;
-    const strongest = pattern ? argmax(pattern) : -1;
-    const key = selection.key ?? (pattern ? strongest : null);
+    const exact = row >= 0 ? store.heads.wantRow(layer, head, row) : null;
+    const pattern = exact?.pattern ?? null;
+    const strongest = exact?.key ?? -1;
+    const key = selection.key ?? exact?.key ?? null;
     const drawn = store.steps[selection.step];
     const details = drawn ? store.wantDetails(selection.step) : null;
     const step = details ? { ...drawn, ...details } : null;

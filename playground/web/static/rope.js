@@ -101,6 +101,7 @@ export class RopePanel {
     this.parts = null;
     const angles = view.store.heads.wantAngles(view.layer);
     if (begin && table && angles && headData && key !== null) {
+      view.store.heads.wantKey(view.layer, view.head, view.row, key);
       this.parts = decompose(headData, angles, view.row, key, table, scoreScale(begin.model, view.layer));
     }
     if (this.parts && this.panel.pictured) this.picture(view, this.parts);

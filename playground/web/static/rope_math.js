@@ -28,8 +28,8 @@ export function scoreScale(model, layer) {
  */
 export function decompose(head, { cos, sin }, row, key, table, scale) {
   const q = head.exact.get(row)?.q;
-  if (!q || key >= head.k.count || Math.max(row, key) >= cos.count) return null;
-  const k = head.k.row(key);
+  const k = head.key(row, key);
+  if (!q || !k || Math.max(row, key) >= cos.count) return null;
   const angles = { qc: cos.row(row), qs: sin.row(row), kc: cos.row(key), ks: sin.row(key) };
   const pairs = table.pairs.map((dims, index) => onePair(index, dims, table.inv_freq[index], q, k, angles, scale));
   let score = 0;

@@ -104,7 +104,10 @@ export class Selection {
 /** The layer itself, or the nearest one that has heads. @param {number[]} heads of each layer @param {number} layer */
 export function nearestAttending(heads, layer) {
   const attending = heads.flatMap((count, index) => (count ? [index] : []));
-  return attending.reduce((best, each) => (Math.abs(each - layer) < Math.abs(best - layer) ? each : best), attending[0]);
+  return attending.reduce(
+    (best, each) => (Math.abs(each - layer) < Math.abs(best - layer) ? each : best),
+    attending[0],
+  );
 }
 
 /** @param {KeyboardEvent} event @param {Selection} s @param {number|null} shownKey @returns {(() => void)|null} */

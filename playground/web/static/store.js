@@ -3,7 +3,7 @@
  * The run that this page shows. It takes numbered frames in order, whatever order or number of times they come in,
  * asks for those that got lost, and keeps everything per step, so that panels can go back without the server.
  */
-import { f32, u8, u32 } from "./codec.js";
+import { f32, f64, u8, u32 } from "./codec.js";
 import { axisEnd } from "./format.js";
 import { PooledMaps, Rows } from "./growing.js";
 import { HeadBook } from "./head_book.js";
@@ -18,6 +18,23 @@ const STEPS_AHEAD = 8; // so near to what is not here yet, it is asked for: arro
 
 /** @param {number|number[]} bytes @param {number} layers @returns {number[]} */
 const perLayer = (bytes, layers) => (Array.isArray(bytes) ? bytes : new Array(layers).fill(bytes));
+
+/** A message's steps, told in columns. @param {any} told @returns {Omit<import('./types.js').Step, 'text'>[]} */
+function stepsOf(told) {
+  const [ids, probabilities, seconds] = [u32(told.ids), f32(told.probabilities), f32(told.seconds)];
+  const [uniforms, chances, mus] = [told.uniforms, told.chances, told.mus].map((each) => (each ? f64(each) : []));
+  const known = (/** @type {number} */ value) => (Number.isFinite(value) ? value : null);
+  return Array.from(ids, (id, i) => ({
+    index: told.first + i,
+    id,
+    probability: probabilities[i],
+    seconds: seconds[i],
+    uniform: known(uniforms[i]),
+    chance: known(chances[i]),
+    mu: known(mus[i]),
+    forced: Boolean(told.forced?.includes(told.first + i)),
+  }));
+}
 
 /** @param {any} raw @param {{name: string, setting: number|null}[]} names of the stages @returns {import('./types.js').Details} */
 function decodeDetails(raw, names) {
@@ -225,13 +242,14 @@ export class Store extends RunState {
   takeSteps(frame) {
     if (!this.begin || !this.tiles || !this.norms) return;
     this.state = "running";
-    for (const raw of frame.steps) this.takeStep(raw);
+    for (const step of stepsOf(frame.steps)) this.takeStep(step);
+    this.takeDetails(frame.details);
     this.rows = Math.max(this.rows, frame.rows.first + frame.rows.count);
     this.prefill.done = this.prefill.of;
     if (frame.tiles) this.takeTiles(frame.tiles);
     if (frame.focus) this.heads.append(frame.focus);
     if (frame.norms) this.takeNorms(frame.rows.first, frame.rows.count, f32(frame.norms));
-    for (const cache of frame.caches ?? []) this.takeCache(cache);
+    this.takeCaches(frame.caches);
     if (frame.clock) this.clock = frame.clock;
   }
 
@@ -242,16 +260,13 @@ export class Store extends RunState {
     this.tiles.rows = tiles.until;
   }
 
-  /** @param {any} raw a step, perhaps with its details */
-  takeStep(raw) {
-    const { index, id, text, probability, seconds, uniform, chance = null, mu = null, forced } = raw;
-    const step = { index, id, text, probability, seconds, uniform, chance, mu, forced };
-    this.steps[index] = step;
-    this.takeDetails(raw);
+  /** @param {Omit<import('./types.js').Step, 'text'>} told */
+  takeStep(told) {
+    const step = { ...told, text: this.text(told.id) };
+    this.steps[step.index] = step;
     const position = this.promptLength + step.index;
     while (this.tokens.length < position) this.tokens.push(LOST);
     this.tokens[position] = { id: step.id, text: step.text };
-    this.texts.set(step.id, step.text);
   }
 
   /** @param {any} raw details of the step `index`, if it has any */
@@ -273,10 +288,15 @@ export class Store extends RunState {
     }
   }
 
-  /** @param {any} cache */
-  takeCache(cache) {
+  /** @param {any} caches columns, an entry a step */
+  takeCaches({ k, v, positions, reserved, states }) {
     const layers = this.begin ? this.begin.model.heads.length : 0;
-    this.cacheLog.push({ ...cache, k: perLayer(cache.k, layers), v: perLayer(cache.v, layers) });
+    const at = (/** @type {number|number[]} */ column, /** @type {number} */ i) =>
+      Array.isArray(column) ? column[i] : column;
+    for (let i = 0; i < positions.length; i++) {
+      const size = { positions: positions[i], reserved: at(reserved, i), states: at(states, i) };
+      this.cacheLog.push({ ...size, k: perLayer(k[i], layers), v: perLayer(v[i], layers) });
+    }
   }
 
   /** @param {any} frame */
@@ -363,6 +383,7 @@ export class Store extends RunState {
     if (known !== undefined) return known;
     this.fetchOnce(`text ${id}`, "texts", { ids: [id] }, (answer) => {
       for (const [key, text] of Object.entries(answer.texts)) this.texts.set(Number(key), text);
+      for (const each of [...this.tokens, ...this.steps]) if (each?.id === id) each.text = this.text(id);
     });
     return `#${id}`;
   }
