@@ -57,7 +57,7 @@ class Playground:
         """
         self.page.goto(address, wait_until="commit")
         self.complaints.clear()
-        self.until("document.documentElement.dataset.ready === 'true' && !!document.querySelector('#live')?.live")
+        self.until("document.documentElement?.dataset.ready === 'true' && !!document.querySelector('#live')?.live")
 
     def until(self, condition: str, argument: Any = None) -> None:
         """Wait until a JavaScript expression (or a function of `argument`) holds."""
