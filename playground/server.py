@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # both are read when gradio is imported:
 os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000")  # its statistics cost 10 ms an event
+if find_spec("matplotlib") is None:
+    sys.modules["matplotlib"] = None  # type: ignore[assignment]  # else gradio searches the disk for it at each message
 
 import gradio as gr
 import plotly
@@ -33,8 +38,9 @@ from playground.web.theme import theme
 
 log = logging.getLogger(__name__)
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-QUEUE_REST = 0.01
-"""Seconds between Gradio's looks at its queue. Its own 1 ms keeps an idle server busy and takes time from decoding."""
+QUEUE_REST, PROGRESS_REST = 0.02, 1.0
+"""Seconds between Gradio's looks at its queue, and at progress bars, which we have none of. Its own 1 and 10 ms keep an
+idle server busy and take time from decoding."""
 FAREWELL_SECONDS = 5
 """How long a stopping server waits for answers that are under way."""
 
@@ -102,6 +108,7 @@ def page(models: ModelStore, store: Store) -> gr.Blocks:
         api.publish(store, models)
     built.blocks.queue(api_open=False, default_concurrency_limit=None, max_size=256)
     built.blocks._queue.sleep_when_free = QUEUE_REST
+    built.blocks._queue.progress_update_sleep_when_free = PROGRESS_REST
     return built.blocks
 
 
@@ -166,6 +173,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: Any = None) -> None:
         """Listen, then tell where."""
         await super().startup(sockets)
+        gc.collect()
+        gc.freeze()  # what is here now stays: looking through it for garbage would halt a run for a third of a second
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
             host = self.config.host
