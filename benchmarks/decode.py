@@ -145,7 +145,7 @@ def watched(setup: Setup) -> list[Row]:
         worker = Worker(store)
         worker.start()
         measure = _watcher(store, loaded, prompt, greedy(tokens))
-        found = pairs(partial(measure, True), partial(measure, False), 9 * setup.rounds)
+        found = pairs(partial(measure, True), partial(measure, False), 21 * setup.rounds)
         store.close()
         worker.join()
         what = f"decode with capture and live frames / not looked at, T = {length - 100} to {length - 100 + tokens}"
