@@ -28,9 +28,10 @@ T = TypeVar("T")
 MIB = 1 << 20
 LONGEST_LABEL = 40
 """Characters of a run's name."""
-MOSAIC_EVERY, MOSAIC_SHARE, MOSAIC_FIRST = 0.4, 0.006, 64
-"""The small pictures of all heads cost more than the rest of a frame: they grow once in so many seconds, by as many
-rows as take this part of the time (the first ones: so many rows), and so those of a long prompt fill up in a while."""
+MOSAIC_FIRST, MOSAIC_EVERY, MOSAIC_SHARE, MOSAIC_SECONDS = 24, 0.12, 0.006, 0.0025
+"""The small pictures of all heads cost more than the rest of a frame. The first ones show so many rows; then they grow
+after so many seconds and once what is new costs no more than this part of the time since they grew last. Where that
+would be long, as behind a long prompt, they take so many seconds of work at a time and fill up in a while."""
 
 
 class RefusedError(ValueError):
@@ -203,10 +204,11 @@ class Entry:
     def _mosaic_rows(self, now: float) -> int:
         """How many more rows of the mosaic may be made now."""
         waited, each = now - self._tiled, self._cursor.tile_seconds
-        if waited < MOSAIC_EVERY:
+        new, allowed = self.run.rows - self._cursor.tiled, MOSAIC_SHARE * waited
+        if each and (waited < MOSAIC_EVERY or allowed < min(each * new, MOSAIC_SECONDS)):
             return 0
         self._tiled = now
-        return MOSAIC_FIRST if each == 0.0 else max(1, int(MOSAIC_SHARE * waited / each))
+        return max(1, int(allowed / each)) if each else MOSAIC_FIRST
 
     def _remember(self, frame: dict[str, Any]) -> str:
         text = encoded(frame)

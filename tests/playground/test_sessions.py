@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from models import Loaded
-from playground import Decoding, engine
+from playground import Decoding, engine, sessions
 from playground.sessions import Entry, Limits, RefusedError, Store, Worker
 from tests.frame_reader import steps_of
 from tests.tiny_model import tiny_loaded
@@ -381,6 +381,24 @@ def test_a_frame_that_is_not_due_waits_for_a_later_step(loaded: Loaded, clock: C
     at_the_end = entry.ask(due=clock() + 5)
     worker.advance(entry)
     assert at_the_end.done()
+
+
+def test_the_mosaic_grows_when_what_is_new_costs_its_share_of_the_time(loaded: Loaded, clock: Clock) -> None:
+    store, worker = make(clock)
+    entry = store.start("a", loaded, "Hello", TEN)
+    work(store, worker, turns=6)
+    rows, cursor = entry.run.rows, entry._cursor
+    assert entry._mosaic_rows(100.0) == sessions.MOSAIC_FIRST  # what a row costs is not known yet
+    cursor.tiled, cursor.tile_seconds = (
+        rows - 4,
+        0.001,
+    )  # four rows, a millisecond each: 4 ms, more than are done at once
+    due = sessions.MOSAIC_SECONDS / sessions.MOSAIC_SHARE
+    assert entry._mosaic_rows(100.0 + 0.9 * due) == 0
+    assert entry._mosaic_rows(100.0 + 1.01 * due) == 2
+    cursor.tile_seconds = 1e-6  # next to nothing: as often as eyes need
+    assert entry._mosaic_rows(100.0 + 1.01 * due + 0.9 * sessions.MOSAIC_EVERY) == 0
+    assert entry._mosaic_rows(100.0 + 1.01 * due + 1.1 * sessions.MOSAIC_EVERY) >= 4
 
 
 def test_no_question_for_a_frame_stays_open(loaded: Loaded) -> None:
