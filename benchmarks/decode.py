@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
 import torch
 
 from benchmarks import twins
-from benchmarks.measure import Intervals, Row, Setup, pairs, speed_ratio
+from benchmarks.measure import Intervals, Row, Setup, pairs, speed_ratio, undisturbed
 from models import Loaded
 from models.layout import usual_order
 from playground import Decoding, Run, capture, generate
 from playground.records import Step
-from playground.sessions import Entry, Store, Worker
+from playground.sessions import Store, Worker
 from playground.web.watching import watch
 
 NEW = 32
 """Tokens in one measurement of speed: the cache grows by this much around the length that is asked for."""
 LENGTHS = (200, 930)
+WATCHED, STRETCH = 200, 50
+"""Tokens of a run whose frames are made, and how many are looked at, or not, before it is the other way round."""
 
 
 def greedy(tokens: int) -> Decoding:
@@ -136,49 +139,66 @@ def arranged(setup: Setup) -> list[Row]:
 
 
 def watched(setup: Setup) -> list[Row]:
-    """Decoding while frames are made as often as for the page, against decoding that nobody looks at."""
+    """Decoding while frames are made as often as for the page, against decoding that nobody looks at.
+
+    Every other stretch of a run is looked at, so that both sides of a pair lie a quarter of a second apart: a machine
+    that others use is not the same one a second later.
+    """
     loaded = twins.ours("llama", setup)
     rows = []
-    for length, tokens in ((200, 200), (900, 150)):
-        prompt = twins.prompt(length - 100)
+    for length in (100, 800):
         store = Store()
         worker = Worker(store)
         worker.start()
-        measure = _watcher(store, loaded, prompt, greedy(tokens))
-        found = pairs(partial(measure, True), partial(measure, False), 21 * setup.rounds)
+        measure = partial(_stretches, store, loaded, twins.prompt(length))
+        found = [measure(bool(index % 2)) for index in range(-2, 24 * setup.rounds)][2:]
         store.close()
         worker.join()
-        what = f"decode with capture and live frames / not looked at, T = {length - 100} to {length - 100 + tokens}"
+        what = f"decode with capture and live frames / not looked at, T = {length} to {length + WATCHED}"
         rows.append(speed_ratio("watched", what, found, goal=0.97))
     return rows
 
 
-def _watcher(store: Store, loaded: Loaded, prompt: str, decoding: Decoding) -> Callable[[bool], float]:
-    async def look(entry: Entry) -> None:
+def _stretches(store: Store, loaded: Loaded, prompt: str, first: bool) -> tuple[float, float]:
+    """Mean seconds a token in the stretches of a run that are looked at, and in the others; `first`: one begins it.
+
+    The first look after a stretch shows all of it, so that looking costs rather more here than on the page.
+    """
+    entry = store.start("benchmark", loaded, prompt, greedy(WATCHED))
+    entry.run.steps = noted = _Noted()
+    answer = entry.answer
+
+    def looked_at(tokens: int) -> bool:
+        return (tokens // STRETCH % 2 == 0) == first
+
+    def answer_now_and_then() -> None:
+        if looked_at(len(noted)) or entry.settled:
+            answer()
+
+    async def look() -> None:
         async for _ in watch(entry):
             pass
 
-    def measure(looking: bool) -> float:
-        entry = store.start("benchmark", loaded, prompt, decoding)
-        entry.run.steps = noted = _Noted()
-        if looking:
-            asyncio.run(look(entry))
-        else:
-            store.wait(lambda: entry.run.finished, 600)
-        store.leave("benchmark")
-        return (noted.last - noted.first) / (len(noted) - 1)
-
-    return measure
+    entry.answer = answer_now_and_then  # type: ignore[method-assign]
+    with undisturbed():
+        asyncio.run(look())
+    store.leave("benchmark")
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    for tokens, (before, after) in enumerate(pairwise(noted.moments), 1):
+        seconds[looked_at(tokens)].append(after - before)
+    return statistics.mean(seconds[True]), statistics.mean(seconds[False])
 
 
 class _Noted(list[Step]):
-    """Steps, and the moments at which the first and the last came: frames are made between steps."""
+    """Steps, and the moments at which they came: frames are made between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moments: list[float] = []
 
     def append(self, step: Step) -> None:
         """A step is there."""
-        self.last = perf_counter()
-        if not self:
-            self.first = self.last
+        self.moments.append(perf_counter())
         super().append(step)
 
 

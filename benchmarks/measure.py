@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -66,18 +67,27 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     return middle, low, high
 
 
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Garbage is collected before, never during."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def pairs(
     ours: Callable[[], float], theirs: Callable[[], float], count: int, warm_ups: int = 2
 ) -> list[tuple[float, float]]:
-    """Measure both `count` times, alternating which goes first. Garbage is collected between, never during."""
+    """Measure both `count` times, alternating which goes first."""
     found = []
     for index in range(-warm_ups, count):
         measured = {}
         for side in (ours, theirs) if index % 2 else (theirs, ours):
-            gc.collect()
-            gc.disable()
-            measured[side] = side()
-            gc.enable()
+            with undisturbed():
+                measured[side] = side()
         if index >= 0:
             found.append((measured[ours], measured[theirs]))
     return found

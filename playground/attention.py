@@ -8,6 +8,7 @@ mask that the layer itself used (Vaswani et al. 2017, section 3.2.1). Models who
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,12 @@ def _scores(q: Tensor, k: Tensor, scaling: float) -> Tensor:
     return scores.view(layers, heads, rows, length)
 
 
+@lru_cache(maxsize=64)
+def _later(rows: int, device: torch.device) -> Tensor:
+    """Which of so many positions stand behind which, bool (rows, rows): making it costs more than its use."""
+    return torch.ones(rows, rows, dtype=torch.bool, device=device).triu(1)
+
+
 def _hide(scores: Tensor, start: int, sights: Sequence[Sight | None]) -> Tensor:
     """Scores (g, H, n, T) of the queries from `start` on in g layers, -inf where they may not look.
 
@@ -66,8 +73,7 @@ def _hide(scores: Tensor, start: int, sights: Sequence[Sight | None]) -> Tensor:
     """
     rows, length = scores.shape[-2:]
     if rows > 1:
-        later = torch.ones(rows, rows, dtype=torch.bool, device=scores.device).triu(1)
-        scores[..., start:].masked_fill_(later, REMOVED)
+        scores[..., start:].masked_fill_(_later(rows, scores.device), REMOVED)
     for index, sight in enumerate(sights):
         if sight is None or start >= sight.noted:
             continue

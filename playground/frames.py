@@ -49,6 +49,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,8 @@ CANDIDATES = 20
 FOCUS_ROWS = 64
 """A message carries at most this many rows of the head in focus; the browser asks for longer stretches itself."""
 LARGEST_PICTURE = 512
+MOSAIC_NUMBERS = 1 << 19
+"""Probabilities in a mosaic from which on a second thread is worth waking."""
 MOST_DETAILS = 32
 """Steps whose details travel at once: as much as a page of text, made in a few milliseconds."""
 MOST_ANGLES = 512
@@ -174,7 +177,7 @@ def delta(run: Run, cursor: Cursor, focus: Focus, mosaic: int | None = None) -> 
         focus = Focus(run.anatomy.attending[0])  # nobody has chosen yet
     start, end = cursor.rows, run.prompt_length + last - 1  # the rows that these steps were drawn from
     cursor.steps, cursor.rows = last, end
-    with one_thread():  # each part is small; the mosaic is not
+    with one_thread():  # each part is small
         details = {"index": last - 1} | _details(run, last - 1, last)[0]  # others are gone before they could be drawn
         told = {
             "steps": _steps(run, first, last),
@@ -264,7 +267,9 @@ def _tiles(run: Run, cursor: Cursor, most: int | None = None) -> Json | None:
     if start == end:
         return None
     started, width = perf_counter(), tile_width(cursor.rows)
-    pictures = attention.pooled(run, start, end, width)
+    little = sum(run.anatomy.heads) * (end - start) * end < MOSAIC_NUMBERS
+    with one_thread() if little else nullcontext():
+        pictures = attention.pooled(run, start, end, width)
     cursor.tiled, cursor.tile_seconds = end, (perf_counter() - started) / (end - start)
     _, rows, cols = pictures.shape
     place = {"bin": width, "row": start // width, "rows": rows, "cols": cols, "until": end}

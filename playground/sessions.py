@@ -28,10 +28,10 @@ T = TypeVar("T")
 MIB = 1 << 20
 LONGEST_LABEL = 40
 """Characters of a run's name."""
-MOSAIC_FIRST, MOSAIC_EVERY, MOSAIC_SHARE, MOSAIC_SECONDS = 24, 0.12, 0.006, 0.0025
-"""The small pictures of all heads cost more than the rest of a frame. The first ones show so many rows; then they grow
-after so many seconds and once what is new costs no more than this part of the time since they grew last. Where that
-would be long, as behind a long prompt, they take so many seconds of work at a time and fill up in a while."""
+MOSAIC_FIRST, MOSAIC_SECONDS, MOSAIC_SHARE, MOSAIC_EVERY = 24, 0.0025, 0.008, 0.1
+"""The small pictures of all heads cost more than the rest of a frame. The first ones show so many rows, later ones as
+many as take so many seconds of work. Then they rest until that was no more than this part of the time, at least so many
+seconds; and so those of a long prompt fill up in a while."""
 
 
 class RefusedError(ValueError):
@@ -117,7 +117,7 @@ class Entry:
     _log: deque[tuple[int, str]] = field(default_factory=deque)
     _logged: int = 0
     _prefilled: int = -1
-    _tiled: float = 0.0
+    _mosaic_due: float = 0.0
 
     def __post_init__(self) -> None:
         self.started = self.touched = self.clock()
@@ -154,8 +154,10 @@ class Entry:
             if made is None and finished and not self.over:
                 made, self.over = frames.end(self.run, self._cursor), True
             text = None if made is None else self._remember(made)
-            mosaic = (self._cursor.tiled - tiled) * self._cursor.tile_seconds
-            self.cost = time.perf_counter() - started - mosaic
+            mosaic, now = (self._cursor.tiled - tiled) * self._cursor.tile_seconds, time.perf_counter()
+            self.cost = now - started - mosaic
+            if mosaic:
+                self._mosaic_due = now + max(mosaic / MOSAIC_SHARE, MOSAIC_EVERY)
             return text
 
     @property
@@ -199,16 +201,14 @@ class Entry:
         if run.state == "prefill" and run.rows != self._prefilled:
             self._prefilled = run.rows
             return frames.prefill(run, cursor)
-        return frames.delta(run, cursor, self.focus, self._mosaic_rows(time.perf_counter()))
+        return frames.delta(run, cursor, self.focus, self._mosaic_rows())
 
-    def _mosaic_rows(self, now: float) -> int:
+    def _mosaic_rows(self) -> int:
         """How many more rows of the mosaic may be made now."""
-        waited, each = now - self._tiled, self._cursor.tile_seconds
-        new, allowed = self.run.rows - self._cursor.tiled, MOSAIC_SHARE * waited
-        if each and (waited < MOSAIC_EVERY or allowed < min(each * new, MOSAIC_SECONDS)):
+        if time.perf_counter() < self._mosaic_due:
             return 0
-        self._tiled = now
-        return max(1, int(allowed / each)) if each else MOSAIC_FIRST
+        each = self._cursor.tile_seconds
+        return max(1, int(MOSAIC_SECONDS / each)) if each else MOSAIC_FIRST
 
     def _remember(self, frame: dict[str, Any]) -> str:
         text = encoded(frame)

@@ -9,7 +9,7 @@ from anyio.to_thread import run_sync
 
 from playground.sessions import Entry
 
-MOST_OFTEN, LEAST_OFTEN = 1 / 21, 1 / 12
+MOST_OFTEN, LEAST_OFTEN = 1 / 20.5, 1 / 12
 """Seconds between two looks: eyes need no more, and less would no longer look alive."""
 SHARE = 0.03
 """Part of the time that making frames may take: decoding waits for them."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from models import Loaded
-from playground import Decoding, engine, sessions
+from playground import Decoding, attention, engine, frames, sessions
 from playground.sessions import Entry, Limits, RefusedError, Store, Worker
 from tests.frame_reader import steps_of
 from tests.tiny_model import tiny_loaded
@@ -383,22 +384,30 @@ def test_a_frame_that_is_not_due_waits_for_a_later_step(loaded: Loaded, clock: C
     assert at_the_end.done()
 
 
-def test_the_mosaic_grows_when_what_is_new_costs_its_share_of_the_time(loaded: Loaded, clock: Clock) -> None:
+def test_the_mosaic_takes_its_share_of_the_time(loaded: Loaded, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = Clock()
+    for module in (sessions.time, frames):
+        monkeypatch.setattr(module, "perf_counter", now)
     store, worker = make(clock)
-    entry = store.start("a", loaded, "Hello", TEN)
-    work(store, worker, turns=6)
-    rows, cursor = entry.run.rows, entry._cursor
-    assert entry._mosaic_rows(100.0) == sessions.MOSAIC_FIRST  # what a row costs is not known yet
-    cursor.tiled, cursor.tile_seconds = (
-        rows - 4,
-        0.001,
-    )  # four rows, a millisecond each: 4 ms, more than are done at once
-    due = sessions.MOSAIC_SECONDS / sessions.MOSAIC_SHARE
-    assert entry._mosaic_rows(100.0 + 0.9 * due) == 0
-    assert entry._mosaic_rows(100.0 + 1.01 * due) == 2
-    cursor.tile_seconds = 1e-6  # next to nothing: as often as eyes need
-    assert entry._mosaic_rows(100.0 + 1.01 * due + 0.9 * sessions.MOSAIC_EVERY) == 0
-    assert entry._mosaic_rows(100.0 + 1.01 * due + 1.1 * sessions.MOSAIC_EVERY) >= 4
+    entry = store.start("a", loaded, "Hello", Decoding(max_new_tokens=60, stop_at_end=False))
+    pooled = attention.pooled
+
+    def slow(run: Any, start: int, end: int, width: int) -> Any:
+        now.now += 0.001 * (end - start)  # a millisecond a row
+        return pooled(run, start, end, width)
+
+    monkeypatch.setattr(attention, "pooled", slow)
+    shown = []
+    for _ in range(40):
+        work(store, worker, turns=1)
+        drain(entry)
+        shown.append((now.now, entry._cursor.tiled))
+        now.now += 0.05
+    grown = [(time, rows) for (time, rows), (_, before) in zip(shown[1:], shown, strict=False) if rows > before]
+    times = [time for time, _ in grown]
+    assert len(grown) > 3
+    assert all(after - before >= 0.002 / sessions.MOSAIC_SHARE for before, after in pairwise(times))
+    assert all(after - before == 2 for (_, before), (_, after) in pairwise(grown))  # 2.5 ms hold two of them
 
 
 def test_no_question_for_a_frame_stays_open(loaded: Loaded) -> None:
