@@ -28,7 +28,7 @@ T = TypeVar("T")
 MIB = 1 << 20
 LONGEST_LABEL = 40
 """Characters of a run's name."""
-MOSAIC_FIRST, MOSAIC_SECONDS, MOSAIC_SHARE, MOSAIC_EVERY = 24, 0.0025, 0.008, 0.1
+MOSAIC_FIRST, MOSAIC_SECONDS, MOSAIC_SHARE, MOSAIC_EVERY = 24, 0.0025, 0.008, 0.09
 """The small pictures of all heads cost more than the rest of a frame. The first ones show so many rows, later ones as
 many as take so many seconds of work. Then they rest until that was no more than this part of the time, at least so many
 seconds; and so those of a long prompt fill up in a while."""
