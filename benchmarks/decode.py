@@ -162,7 +162,7 @@ def watched(setup: Setup) -> list[Row]:
 def _stretches(store: Store, loaded: Loaded, prompt: str, first: bool) -> tuple[float, float]:
     """Mean seconds a token in the stretches of a run that are looked at, and in the others; `first`: one begins it.
 
-    The first look after a stretch shows all of it, so that looking costs rather more here than on the page.
+    What happened while nobody looked is not shown later: a frame holds as many tokens as on the page.
     """
     entry = store.start("benchmark", loaded, prompt, greedy(WATCHED))
     entry.run.steps = noted = _Noted()
@@ -174,6 +174,10 @@ def _stretches(store: Store, loaded: Loaded, prompt: str, first: bool) -> tuple[
     def answer_now_and_then() -> None:
         if looked_at(len(noted)) or entry.settled:
             answer()
+        else:
+            cursor = entry._cursor
+            cursor.steps = len(noted)
+            cursor.rows = cursor.tiled = entry.run.prompt_length + len(noted) - 1
 
     async def look() -> None:
         async for _ in watch(entry):
