@@ -31,7 +31,8 @@ LONGEST_LABEL = 40
 MOSAIC_FIRST, MOSAIC_SECONDS, MOSAIC_SHARE, MOSAIC_EVERY = 24, 0.0025, 0.008, 0.09
 """The small pictures of all heads cost more than the rest of a frame. The first ones show so many rows, later ones as
 many as take so many seconds of work. Then they rest until that was no more than this part of the time, at least so many
-seconds; and so those of a long prompt fill up in a while."""
+seconds; and so those of a long prompt fill up in a while. What took longer than meant, as the first of a process may,
+does not make them rest longer."""
 
 
 class RefusedError(ValueError):
@@ -157,7 +158,7 @@ class Entry:
             mosaic, now = (self._cursor.tiled - tiled) * self._cursor.tile_seconds, time.perf_counter()
             self.cost = now - started - mosaic
             if mosaic:
-                self._mosaic_due = now + max(mosaic / MOSAIC_SHARE, MOSAIC_EVERY)
+                self._mosaic_due = now + max(min(mosaic, MOSAIC_SECONDS) / MOSAIC_SHARE, MOSAIC_EVERY)
             return text
 
     @property
