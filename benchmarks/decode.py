@@ -188,7 +188,7 @@ def _stretches(store: Store, loaded: Loaded, prompt: str, first: bool) -> tuple[
         asyncio.run(look())
     store.leave("benchmark")
     seconds: dict[bool, list[float]] = {True: [], False: []}
-    for tokens, (before, after) in enumerate(pairwise(noted.moments), 1):
+    for tokens, (before, after) in enumerate(pairwise(noted.seen.moments), 1):
         seconds[looked_at(tokens)].append(after - before)
     return statistics.mean(seconds[True]), statistics.mean(seconds[False])
 
@@ -198,11 +198,11 @@ class _Noted(list[Step]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.moments: list[float] = []
+        self.seen = Intervals()
 
     def append(self, step: Step) -> None:
         """A step is there."""
-        self.moments.append(perf_counter())
+        self.seen.put(step)
         super().append(step)
 
 

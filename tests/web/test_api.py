@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
+from tests.frame_reader import unpack
 from tests.web.conftest import Served
 
 
@@ -80,7 +80,7 @@ def test_inspect_gives_the_map_of_a_run(served: Served) -> None:
     event, (found,) = served.call("inspect", run, 1, 3, False)[-1]
     assert event == "complete"
     assert found["shape"] == [10, 10]
-    pattern = np.frombuffer(base64.b64decode(found["map"]), "<f4").reshape(found["shape"])
+    pattern = unpack(found["map"]).reshape(found["shape"])
     np.testing.assert_array_equal(pattern, served.store.find(run).run.attention(1, 3))
     np.testing.assert_allclose(pattern.sum(1), 1, atol=1e-5)
     listed = served.call("inspect", run, 1, 3, True)[-1][1][0]["map"]

@@ -180,13 +180,12 @@ export class HeadBook {
   }
 
   /**
-   * The key at a position, asked for with its neighbours where neither its row nor anybody's choice brought it.
+   * Ask for the key at a position and its neighbours, where neither its row nor anybody's choice brought it.
    * @param {number} layer @param {number} index @param {number} row @param {number} key
    */
   wantKey(layer, index, row, key) {
-    const found = this.find(layer, index)?.key(row, key) ?? null;
+    const found = this.find(layer, index)?.key(row, key);
     if (!found && key < this.store.rows) this.fetchKeys(layer, index, key - (key % KEYS_SPAN));
-    return found;
   }
 
   /** @param {number} layer @param {number} index @param {number} first */
