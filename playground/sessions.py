@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import orjson
 
@@ -60,6 +60,19 @@ class Choice:
         if self.step is None:
             return edit(run, self.text or "", decoding)
         return branch(run, self.step, self.text if self.token is None else self.token, decoding)
+
+
+class Reader(Protocol):
+    """Who asked for one frame, told by whichever thread has made it."""
+
+    def waits(self) -> bool:
+        """Whether anybody still wants it."""
+
+    def tell(self, frame: str | None) -> None:
+        """Here it is; None when the run is retired, or nothing is new."""
+
+    def fail(self, error: Exception) -> None:
+        """It could not be made."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +126,7 @@ class Entry:
     cost: float = 0.0
     label: str = ""
     _chances: tuple[dict[str, float] | None] | None = None
-    _asked: deque[tuple[float, Future[str | None]]] = field(default_factory=deque)
+    _asked: deque[tuple[float, Reader]] = field(default_factory=deque)
     _cursor: frames.Cursor = field(default_factory=frames.Cursor)
     _log: deque[tuple[int, str]] = field(default_factory=deque)
     _logged: int = 0
@@ -166,34 +179,34 @@ class Entry:
         """No frame was made yet."""
         return self._cursor.seq == 0
 
-    def ask(self, due: float = 0.0) -> Future[str | None]:
-        """The next frame, to be made by whoever computes the run, between two steps; not before `due` (`clock`).
+    def ask(self, reader: Reader, due: float = 0.0) -> None:
+        """Tell `reader` the next frame, made by whoever computes the run, between two steps; not before `due`.
 
         Made in a thread of its own it would fight with decoding for Python's lock and the cores, and cost it more; and
         so would one that woke up when it is due only to ask.
         """
-        asked: Future[str | None] = Future()
-        self._asked.append((due, asked))
+        self._asked.append((due, reader))
         if self.settled or self.retired:
             self.answer()
-        return asked
 
     def answer(self) -> None:
         """Make the frames that are due, all that were asked for when the run is over; None for one that is retired."""
-        while True:
+        while self._asked:
             try:
-                due, asked = self._asked[0]  # it stays until it is sure to be answered: whoever ends the run sees it
+                due, reader = self._asked[0]  # it stays until it is sure to be answered: whoever ends the run sees it
                 if due > self.clock() and not (self.settled or self.retired):
                     return
-                self._asked.remove((due, asked))
-            except (IndexError, ValueError):  # none, or another thread answers it
+                self._asked.remove((due, reader))
+            except (IndexError, ValueError):  # another thread answers it
                 return
-            if not asked.set_running_or_notify_cancel():
-                continue  # nobody listens any more
+            if not reader.waits():
+                continue
             try:
-                asked.set_result(None if self.retired else self.frame())
+                frame = None if self.retired else self.frame()
             except Exception as error:
-                asked.set_exception(error)
+                reader.fail(error)
+            else:
+                reader.tell(frame)
 
     def _next(self) -> dict[str, Any] | None:
         run, cursor = self.run, self._cursor

@@ -18,6 +18,30 @@ from tests.tiny_model import tiny_loaded
 TEN = Decoding(max_new_tokens=10)
 
 
+class Asked:
+    """A reader who asked for the next frame of a run."""
+
+    def __init__(self, entry: Entry, due: float = 0.0) -> None:
+        self.listens = True
+        self.told: list[str | None] = []
+        entry.ask(self, due)
+
+    def waits(self) -> bool:
+        return self.listens
+
+    def tell(self, frame: str | None) -> None:
+        self.told.append(frame)
+
+    def fail(self, error: Exception) -> None:
+        raise error
+
+    def frame(self) -> dict[str, Any]:
+        """What was told, once."""
+        (text,) = self.told
+        assert text is not None
+        return dict(json.loads(text))
+
+
 class Clock:
     """Time that moves when a test says so."""
 
@@ -360,28 +384,26 @@ def test_a_frame_that_was_asked_for_is_made_after_the_step_under_way(loaded: Loa
     store = Store()
     entry = store.start("a", loaded, "Hello", Decoding(max_new_tokens=4, stop_at_end=False))
     worker = Worker(store)
-    begin, asked = entry.frame(), entry.ask()
+    begin, asked = entry.frame(), Asked(entry)
     assert begin is not None
-    assert not asked.done()
+    assert not asked.told
     worker.advance(entry)
-    told = asked.result(0)
-    assert told is not None
-    assert [step["index"] for step in steps_of(json.loads(told))] == [0]
+    assert [step["index"] for step in steps_of(asked.frame())] == [0]
 
 
 def test_a_frame_that_is_not_due_waits_for_a_later_step(loaded: Loaded, clock: Clock) -> None:
     store, worker = make(clock)
     entry = store.start("a", loaded, "Hello", Decoding(max_new_tokens=3, stop_at_end=False))
     entry.frame()
-    asked = entry.ask(due=clock() + 5)
+    asked = Asked(entry, due=clock() + 5)
     worker.advance(entry)
-    assert not asked.done()
+    assert not asked.told
     clock.now += 5
     worker.advance(entry)
-    assert [step["index"] for step in steps_of(json.loads(asked.result(0) or ""))] == [0, 1]
-    at_the_end = entry.ask(due=clock() + 5)
+    assert [step["index"] for step in steps_of(asked.frame())] == [0, 1]
+    at_the_end = Asked(entry, due=clock() + 5)
     worker.advance(entry)
-    assert at_the_end.done()
+    assert at_the_end.told
 
 
 def test_the_mosaic_takes_its_share_of_the_time(loaded: Loaded, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,22 +436,22 @@ def test_no_question_for_a_frame_stays_open(loaded: Loaded) -> None:
     store = Store()
     entry = store.start("a", loaded, "Hello", Decoding(max_new_tokens=1, stop_at_end=False))
     entry.frame()
-    while_running = entry.ask()
+    while_running = Asked(entry)
     Worker(store).advance(entry)
-    assert json.loads(while_running.result(0) or "")["kind"] == "steps"
-    assert json.loads(entry.ask().result(0) or "")["kind"] == "end"
+    assert while_running.frame()["kind"] == "steps"
+    assert Asked(entry).frame()["kind"] == "end"
     other = store.start("b", loaded, "Hello", Decoding(max_new_tokens=4))
-    forgotten = other.ask()
+    forgotten = Asked(other)
     store.leave("b")
-    assert forgotten.result(0) is None
-    assert other.ask().result(0) is None
+    assert forgotten.told == [None]
+    assert Asked(other).told == [None]
 
 
 def test_a_frame_that_nobody_awaits_any_more_is_not_made(loaded: Loaded) -> None:
     store = Store()
     entry = store.start("a", loaded, "Hello", Decoding(max_new_tokens=4, stop_at_end=False))
     entry.frame()
-    assert entry.ask().cancel()
+    Asked(entry).listens = False
     Worker(store).advance(entry)
     assert json.loads(entry.frame() or "")["seq"] == 1
 
