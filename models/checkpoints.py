@@ -9,6 +9,7 @@ import tempfile
 import threading
 import weakref
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,11 @@ class Loaded:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     card: Card
+
+    @cached_property
+    def pieces(self) -> dict[int, str]:
+        """Texts of single tokens that were worked out so far, for whoever shows them."""
+        return {}
 
     @property
     def device(self) -> torch.device:

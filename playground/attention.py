@@ -56,7 +56,9 @@ def _scores(q: Tensor, k: Tensor, scaling: float) -> Tensor:
     layers, heads, rows, head_dim = q.shape
     kv_heads, length = k.shape[1:3]
     grouped = q.float().reshape(layers * kv_heads, -1, head_dim) * scaling  # (g K, H/K n, D)
-    scores = grouped @ k.float().flatten(0, 1).transpose(1, 2)  # (g K, H/K n, T)
+    keys_t = k.float().flatten(0, 1).transpose(1, 2)  # (g K, D, T)
+    single = layers * kv_heads == 1  # the head of each frame: half as long without a batch
+    scores = torch.mm(grouped[0], keys_t[0]) if single else torch.bmm(grouped, keys_t)  # (g K, H/K n, T)
     return scores.view(layers, heads, rows, length)
 
 

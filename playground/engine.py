@@ -10,7 +10,7 @@ import inspect
 import secrets
 from collections import deque
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from playground.past import Past
 from playground.penalties import Context
 from playground.records import Decoding, Stage, Step
 from playground.threads import Threads
-from playground.tokens import encode, end_ids, find_stop, piece, quoted
+from playground.tokens import encode, end_ids, find_stop, known_piece, quoted
 
 if TYPE_CHECKING:
     from models import Loaded
@@ -78,7 +78,7 @@ class Generation:
         self._ready, self._forced = past.ready, deque(past.forced)
         self._generator = torch.Generator().manual_seed(decoding.seed)
         self._ends = end_ids(loaded)
-        self.piece = cache(partial(piece, loaded.tokenizer))  # the text of one token on its own
+        self.piece = partial(known_piece, loaded)  # the text of one token on its own
         self._throws = "xtc_probability" in sampling.active_stages(decoding)
         self._mu = sampling.first_mu(decoding)
         self._options = _forward_options(loaded.model)

@@ -52,7 +52,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -66,7 +66,7 @@ from playground.tokens import end_ids
 
 if TYPE_CHECKING:
     from playground.anatomy import Rotary
-    from playground.records import Decoding, Stage, Step
+    from playground.records import Decoding, Step
     from playground.runs import Run
 
 VERSION = 5
@@ -115,9 +115,8 @@ class Cursor:
 
 
 def packed(values: Any, dtype: str) -> str:
-    """Base64 of an array or tensor as little-endian `dtype`."""
-    array = values.numpy() if isinstance(values, Tensor) else np.asarray(values)
-    return base64.b64encode(np.ascontiguousarray(array, dtype=np.dtype(dtype).newbyteorder("<")).tobytes()).decode()
+    """Base64 of numbers as little-endian `dtype`."""
+    return base64.b64encode(np.asarray(values, dtype="<" + dtype).tobytes()).decode()
 
 
 def f32(values: Any) -> str:
@@ -178,15 +177,15 @@ def delta(run: Run, cursor: Cursor, focus: Focus, mosaic: int | None = None) -> 
     start, end = cursor.rows, run.prompt_length + last - 1  # the rows that these steps were drawn from
     cursor.steps, cursor.rows = last, end
     with one_thread():  # each part is small
-        details = {"index": last - 1} | _details(run, last - 1, last)[0]  # others are gone before they could be drawn
+        newest = _details(run, last - 1, last)[0]  # others are gone before they could be drawn
         told = {
             "steps": _steps(run, first, last),
-            "details": details,
+            "details": {"index": last - 1} | newest.told,
             "rows": {"first": start, "count": end - start},
             "focus": _focus_rows(run, focus, start, end) if end - start <= FOCUS_ROWS else None,
             "norms": f32(_norms(run, start, end)),
             "caches": _caches(run, first, last),
-            "texts": _new_texts(run, cursor, [details], run.steps[first:last]),
+            "texts": _new_texts(run, cursor, [newest], run.steps[first:last]),
         }
     return cursor.next(run, "steps", **told, tiles=_tiles(run, cursor, mosaic), clock=clock(run))
 
@@ -286,17 +285,17 @@ def tile_width(rows: int) -> int:
 
 def _focus_rows(run: Run, focus: Focus, start: int, end: int) -> Json:
     pattern = attention.rows(run, focus.layer, start, end, focus.head)[0].cpu().numpy()  # (n, end)
-    newest, earlier = pattern[-1], _ragged(pattern[:-1], start)
+    newest, earlier = pattern[-1], np.rint(np.sqrt(pattern[:-1]) * 255)
     key = int(newest.argmax())
     where = {"layer": focus.layer, "head": focus.head, "first": start, "count": end - start, "key": key}
-    told = {"pattern": packed(newest, "f4"), "earlier": packed(np.rint(np.sqrt(earlier) * 255), "u1")}
+    told = {"pattern": packed(newest, "f4"), "earlier": _ragged(earlier, start, "u1")}
     return where | told | {"q": _queries(run, focus, end - 1, end), "k": _keys(run, focus, slice(key, key + 1))}
 
 
-def _ragged(pattern: NDArray[np.float32], start: int) -> NDArray[np.float32]:
+def _ragged(pattern: NDArray[np.float32], start: int, dtype: str) -> str:
     """Rows start, start + 1, ... of attention (n, T), one after another, each up to itself."""
-    rows = [row[: start + index + 1] for index, row in enumerate(pattern)]
-    return np.concatenate([np.empty(0, dtype=pattern.dtype), *rows])
+    rows = pattern.astype("<" + dtype)
+    return base64.b64encode(b"".join(row[: start + n].tobytes() for n, row in enumerate(rows, 1))).decode()
 
 
 def _queries(run: Run, focus: Focus, start: int, end: int) -> str:
@@ -356,27 +355,30 @@ def _rare(values: Sequence[float | None]) -> str:
     return packed([math.nan if value is None else value for value in values], "f8")
 
 
-def _details(run: Run, first: int, last: int) -> list[Json]:
+class _Details(NamedTuple):
+    """Of one step: what is told, and the ids that stand in it."""
+
+    told: Json
+    ids: tuple[int, ...] = ()
+
+
+def _details(run: Run, first: int, last: int) -> list[_Details]:
     """What the stages of steps first..last did, and to which candidates, computed together where logits are kept.
 
     The steps must have been drawn under the same settings.
     """
     if last > len(run.step_logits):
-        return [_stage_numbers(run.steps[index].stages) for index in range(first, last)]
+        kept = [[(each.kept, each.mass, each.entropy) for each in step.stages] for step in run.steps[first:last]]
+        return [_Details({"stages": packed(numbers, "f4")}) for numbers in kept]
     stages = run.stages_of(first, last)
     log_p = sampling.log_probabilities(stages)
-    numbers = [_stage_numbers(each) for each in sampling.describe(stages, log_p)]
-    return [one | more for one, more in zip(numbers, _candidates(run, stages[0].logits, log_p, first), strict=True)]
+    return _candidates(run, stages[0].logits, log_p, sampling.numbers(log_p), first)
 
 
-def _stage_numbers(stages: Sequence[Stage]) -> Json:
-    return {"stages": packed([(each.kept, each.mass, each.entropy) for each in stages], "f4")}
+def _candidates(run: Run, raw: Tensor, log_p: Tensor, numbers: NDArray[np.float64], first: int) -> list[_Details]:
+    """Of each step what its stages did, and to the most likely tokens and the drawn one.
 
-
-def _candidates(run: Run, raw: Tensor, log_p: Tensor, first: int) -> list[Json]:
-    """Of each step the most likely tokens and the drawn one: raw logits, and probability after each stage.
-
-    raw: (n, V) logits; log_p: (S, n, V) after each stage.
+    raw: (n, V) logits; log_p: (S, n, V) after each stage; numbers: (S, n, 3).
     """
     count = raw.shape[0]
     top = raw.topk(min(CANDIDATES, raw.shape[-1])).indices.cpu().numpy()
@@ -384,7 +386,7 @@ def _candidates(run: Run, raw: Tensor, log_p: Tensor, first: int) -> list[Json]:
     ids, of = np.concatenate((top, drawn), 1), np.arange(count)[:, None]
     values = (raw.numpy(), log_p.numpy()) if raw.is_cpu else (raw, log_p)
     on_host = [each.cpu().numpy() if isinstance(each, Tensor) else each for each in _picked(ids, of, *values)]
-    return [_candidate_row(row, ids, *on_host) for row in range(count)]
+    return [_candidate_row(row, numbers[:, row], ids, *on_host) for row in range(count)]
 
 
 def _picked(ids: NDArray[np.int64], of: NDArray[np.int64], raw: Any, log_p: Any) -> tuple[Any, ...]:
@@ -397,24 +399,26 @@ def _picked(ids: NDArray[np.int64], of: NDArray[np.int64], raw: Any, log_p: Any)
     return logits, log_probabilities, (raw > logits[:, -1:]).sum(1), logits[:, 0] - log_probabilities[0, :, 0]
 
 
-def _candidate_row(row: int, ids: Any, logits: Any, log_probabilities: Any, ranks: Any, log_mass: Any) -> Json:
+def _candidate_row(
+    row: int, numbers: Any, ids: Any, logits: Any, log_probabilities: Any, ranks: Any, log_mass: Any
+) -> _Details:
     """The drawn token stands last; it is left out when it is among the most likely anyway."""
-    count = ids.shape[1] - int(ids[row, -1] in ids[row, :-1])
-    return {
+    *likely, drawn = ids[row].tolist()
+    kept = likely if drawn in likely else [*likely, drawn]
+    told = {
+        "stages": packed(numbers, "f4"),
         "rank": int(ranks[row]),
         "lse": float(log_mass[row]),
-        "ids": packed(ids[row, :count], "u4"),
-        "logits": packed(logits[row, :count], "f4"),
-        "probabilities": packed(np.exp(log_probabilities[:, row, :count]), "f4"),
+        "ids": packed(kept, "u4"),
+        "logits": packed(logits[row, : len(kept)], "f4"),
+        "probabilities": packed(np.exp(log_probabilities[:, row, : len(kept)]), "f4"),
     }
+    return _Details(told, tuple(kept))
 
 
-def _new_texts(run: Run, cursor: Cursor, details: Iterable[Json], steps: Iterable[Step] = ()) -> dict[str, str]:
+def _new_texts(run: Run, cursor: Cursor, details: Iterable[_Details], steps: Iterable[Step] = ()) -> dict[str, str]:
     """Text of the tokens and candidates that this reader has not seen."""
-    ids = {step.token_id for step in steps}
-    for each in details:
-        if "ids" in each:
-            ids.update(np.frombuffer(base64.b64decode(each["ids"]), dtype="<u4").tolist())
+    ids = {step.token_id for step in steps}.union(*(each.ids for each in details))
     new = ids - cursor.known
     cursor.known |= new
     return {str(each): run.piece(each) for each in sorted(new)}
@@ -449,7 +453,7 @@ def rows(run: Run, layer: int, head: int, first: int, last: int) -> Json:
     pattern = attention.rows(run, layer, first, last, head)[0].cpu().numpy()
     strongest = pattern.argmax(-1).tolist()
     where = {"layer": layer, "head": head, "first": first, "count": last - first}
-    told = {"pattern": packed(_ragged(pattern, first), "f4"), "q": _queries(run, Focus(layer, head), first, last)}
+    told = {"pattern": _ragged(pattern, first, "f4"), "q": _queries(run, Focus(layer, head), first, last)}
     return where | told | {"keys": strongest, "k": _keys(run, Focus(layer, head), strongest)}
 
 
@@ -489,8 +493,8 @@ def details(run: Run, first: int, last: int) -> Json:
     last = min(last, first + MOST_DETAILS, len(run.steps))
     told = [{"index": index} for index in range(first, last)]
     found = [each for span in run.spans(first, last) for each in _details(run, *span)]
-    steps = [one | more for one, more in zip(told, found, strict=True)]
-    return {"steps": steps, "texts": _new_texts(run, Cursor(), steps)}
+    steps = [one | more.told for one, more in zip(told, found, strict=True)]
+    return {"steps": steps, "texts": _new_texts(run, Cursor(), found)}
 
 
 def logits(run: Run, step: int) -> Json:

@@ -77,6 +77,8 @@ class Run(Generation):
 
     def raw_logits(self, first: int, last: int) -> torch.Tensor:
         """Those of steps first..last before any stage: (n, V) float32."""
+        if last - first == 1:
+            return self.step_logits[first][None].float()
         return torch.stack([self.step_logits[step] for step in range(first, last)]).float()
 
     @torch.inference_mode()

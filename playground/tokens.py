@@ -151,6 +151,14 @@ def piece(tokenizer: PreTrainedTokenizerBase, token_id: int) -> str:
     return text
 
 
+def known_piece(loaded: Loaded, token_id: int) -> str:
+    """`piece`, worked out once for each token while the model is loaded: frames name twenty candidates a step."""
+    text = loaded.pieces.get(token_id)
+    if text is None:
+        text = loaded.pieces[token_id] = piece(loaded.tokenizer, token_id)
+    return text
+
+
 def end_ids(loaded: Loaded) -> frozenset[int]:
     """Ids that end a text: the model's generation settings and the tokenizer's end-of-text token."""
     ids: set[int] = set()
