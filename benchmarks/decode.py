@@ -142,7 +142,8 @@ def watched(setup: Setup) -> list[Row]:
     """Decoding while frames are made as often as for the page, against decoding that nobody looks at.
 
     Every other stretch of a run is looked at, so that both sides of a pair lie a quarter of a second apart: a machine
-    that others use is not the same one a second later.
+    that others use is not the same one a second later. A pair is two runs that begin with one and with the other: later
+    tokens take longer.
     """
     loaded = twins.ours("llama", setup)
     rows = []
@@ -151,12 +152,18 @@ def watched(setup: Setup) -> list[Row]:
         worker = Worker(store)
         worker.start()
         measure = partial(_stretches, store, loaded, twins.prompt(length))
-        found = [measure(bool(index % 2)) for index in range(-2, 24 * setup.rounds)][2:]
+        found = [_together(measure(True), measure(False)) for _ in range(1 + 18 * setup.rounds)][1:]
         store.close()
         worker.join()
         what = f"decode with capture and live frames / not looked at, T = {length} to {length + WATCHED}"
         rows.append(speed_ratio("watched", what, found, goal=0.97))
     return rows
+
+
+def _together(*found: tuple[float, float]) -> tuple[float, float]:
+    """The mean of each side."""
+    ours, theirs = (statistics.mean(side) for side in zip(*found, strict=True))
+    return ours, theirs
 
 
 def _stretches(store: Store, loaded: Loaded, prompt: str, first: bool) -> tuple[float, float]:

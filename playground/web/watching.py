@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Any
 
 from anyio.to_thread import run_sync
 
@@ -16,41 +15,71 @@ MOST_OFTEN, LEAST_OFTEN = 1 / 20.5, 1 / 12
 SHARE = 0.03
 """Part of the time that making frames may take: decoding waits for them."""
 
+LONGEST_STEP = 0.01
+"""Seconds that a step is given before whoever waits for its frame asks to be woken."""
+
 
 def pause(cost: float) -> float:
     """Seconds from one look to the next when making a frame took `cost` seconds."""
     return min(max(cost / SHARE, MOST_OFTEN), LEAST_OFTEN)
 
 
-class _Awaited:
-    """A frame that another thread makes and a coroutine awaits; waking up for it costs decoding its turn at the lock.
+class _Mailbox:
+    """One frame, made by another thread.
 
-    A future of `concurrent.futures` wrapped for asyncio does the same in several times as many calls.
+    Whoever wants it looks when it should be there, and is woken only if it was not: a thread that is woken interrupts
+    decoding at Python's lock several times before it sleeps again.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self.frame: asyncio.Future[str | None] = self._loop.create_future()
+        self._content: tuple[str | None, Exception | None] | None = None
+        self._filled: asyncio.Future[None] | None = None
+        self._open = True
 
     def waits(self) -> bool:
-        """Until the coroutine was cancelled."""
-        return not self.frame.cancelled()
+        """Until it was emptied, or nobody will do so."""
+        return self._open
 
     def tell(self, frame: str | None) -> None:
-        """Hand the frame over to the coroutine's thread."""
-        self._settle(self.frame.set_result, frame)
+        """Put the frame in."""
+        self._put((frame, None))
 
     def fail(self, error: Exception) -> None:
-        """Raise the error there."""
-        self._settle(self.frame.set_exception, error)
+        """Put an error in, to be raised where the frame is awaited."""
+        self._put((None, error))
 
-    def _settle(self, act: Callable[[Any], None], value: Any) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to listen
-            self._loop.call_soon_threadsafe(self._act, act, value)
+    def _put(self, content: tuple[str | None, Exception | None]) -> None:
+        self._content = content  # first this and then the question, `take` the other way round: one sees the other
+        if self._filled is not None:
+            with suppress(RuntimeError):  # the loop is closed: nobody is left to listen
+                self._loop.call_soon_threadsafe(self._wake, self._filled)
 
-    def _act(self, act: Callable[[Any], None], value: Any) -> None:
-        if not self.frame.done():
-            act(value)
+    @staticmethod
+    def _wake(filled: asyncio.Future[None]) -> None:
+        if not filled.done():
+            filled.set_result(None)
+
+    async def take(self, patience: float) -> str | None:
+        """The frame, which should be there in `patience` seconds."""
+        try:
+            if patience > 0:
+                await asyncio.sleep(patience)
+            self._filled = self._loop.create_future()
+            if self._content is None:
+                await self._filled
+        finally:
+            self._open = False
+        frame, error = self._content or (None, None)
+        if error is not None:
+            raise error
+        return frame
+
+
+def patience(entry: Entry, due: float) -> float:
+    """Seconds until a frame that is due then should be made: after the step under way, unless steps take long."""
+    step = entry.run.steps[-1].seconds if entry.run.steps else 0.0
+    return due - entry.clock() + min(step, LONGEST_STEP) + entry.cost
 
 
 async def watch(entry: Entry) -> AsyncIterator[str]:
@@ -67,10 +96,10 @@ async def watch(entry: Entry) -> AsyncIterator[str]:
         abandon(entry)
 
 
-def _asked(entry: Entry, due: float) -> asyncio.Future[str | None]:
-    awaited = _Awaited()
-    entry.ask(awaited, due)
-    return awaited.frame
+async def _asked(entry: Entry, due: float) -> str | None:
+    mailbox = _Mailbox()
+    entry.ask(mailbox, due)
+    return await mailbox.take(patience(entry, due))
 
 
 async def changes(entry: Entry) -> AsyncIterator[int]:
