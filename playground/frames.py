@@ -75,7 +75,7 @@ CANDIDATES = 20
 FOCUS_ROWS = 64
 """A message carries at most this many rows of the head in focus; the browser asks for longer stretches itself."""
 LARGEST_PICTURE = 512
-MOSAIC_NUMBERS = 1 << 17
+MOSAIC_NUMBERS = 1 << 19
 """Probabilities in a mosaic from which on a second thread is worth waking."""
 MOST_DETAILS = 32
 """Steps whose details travel at once: as much as a page of text, made in a few milliseconds."""
