@@ -375,10 +375,10 @@ def _details(run: Run, first: int, last: int) -> list[_Details]:
     return _candidates(run, stages[0].logits, log_p, sampling.numbers(log_p), first)
 
 
-def _candidates(run: Run, raw: Tensor, log_p: Tensor, numbers: NDArray[np.float64], first: int) -> list[_Details]:
+def _candidates(run: Run, raw: Tensor, log_p: Tensor, numbers: list[Any], first: int) -> list[_Details]:
     """Of each step what its stages did, and to the most likely tokens and the drawn one.
 
-    raw: (n, V) logits; log_p: (S, n, V) after each stage; numbers: (S, n, 3).
+    raw: (n, V) logits; log_p: (S, n, V) after each stage; numbers: those of `sampling`.
     """
     count = raw.shape[0]
     top = raw.topk(min(CANDIDATES, raw.shape[-1])).indices.cpu().numpy()
@@ -386,7 +386,7 @@ def _candidates(run: Run, raw: Tensor, log_p: Tensor, numbers: NDArray[np.float6
     ids, of = np.concatenate((top, drawn), 1), np.arange(count)[:, None]
     values = (raw.numpy(), log_p.numpy()) if raw.is_cpu else (raw, log_p)
     on_host = [each.cpu().numpy() if isinstance(each, Tensor) else each for each in _picked(ids, of, *values)]
-    return [_candidate_row(row, numbers[:, row], ids, *on_host) for row in range(count)]
+    return [_candidate_row(row, numbers[row], ids, *on_host) for row in range(count)]
 
 
 def _picked(ids: NDArray[np.int64], of: NDArray[np.int64], raw: Any, log_p: Any) -> tuple[Any, ...]:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from playground import penalties, truncation
@@ -176,29 +175,26 @@ def describe(applied: Sequence[Applied], log_p: Tensor) -> tuple[tuple[Stage, ..
         applied: stages of logits (n, V).
         log_p: their `log_probabilities` (S, n, V).
     """
-    rows = numbers(log_p).swapaxes(0, 1).tolist()  # (n, S, 3)
     return tuple(
-        tuple(
-            Stage(each.name, each.setting, int(kept), mass, entropy)
-            for each, (kept, mass, entropy) in zip(applied, row, strict=True)
-        )
-        for row in rows
+        tuple(Stage(each.name, each.setting, *found) for each, found in zip(applied, row, strict=True))
+        for row in numbers(log_p)
     )
 
 
-def numbers(log_p: Tensor) -> NDArray[np.float64]:
-    """How many tokens each stage left, their mass under the first (raw) distribution, entropy in nats: (S, n, 3).
+def numbers(log_p: Tensor) -> list[list[tuple[int, float, float]]]:
+    """Of each row and stage: tokens kept, their mass under the first (raw) distribution, and entropy in nats.
 
     log_p: (S, n, V), as `log_probabilities` gives them.
     """
     p = log_p.softmax(-1)  # exp() of the same takes eight times as long on a CPU
     columns = _numbers(log_p.numpy(), p.numpy()) if log_p.is_cpu else _numbers(log_p, p)
-    table = np.stack([np.asarray(each.tolist()) for each in columns], -1)
-    return table.clip(0.0, (np.inf, 1.0, np.inf))  # rounding in the sums must not leave the range of a mass or entropy
+    rows = zip(*(column.T.tolist() for column in columns), strict=True)
+    # rounding in the sums must not leave the range of a mass or an entropy
+    return [[(kept, min(mass, 1.0), max(nats, 0.0)) for kept, mass, nats in zip(*row, strict=True)] for row in rows]
 
 
 def _numbers(log_p: Any, p: Any) -> tuple[Any, Any, Any]:
-    """The columns of `numbers`, (S, n) each. Tensors on a GPU, arrays else: quicker by half there."""
+    """Kept, mass and entropy, (S, n) each. Tensors on a GPU, arrays else: quicker by half there."""
     kept = log_p > REMOVED
     return kept.sum(-1), (p[0] * kept).sum(-1), -(p * log_p.clip(min=LOWEST_LOG)).sum(-1)  # 0 * log 0 counts as 0
 
