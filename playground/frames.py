@@ -293,7 +293,7 @@ def _focus_rows(run: Run, focus: Focus, start: int, end: int) -> Json:
 
 
 def _ragged(pattern: NDArray[np.float32], start: int, dtype: str) -> str:
-    """Rows start, start + 1, ... of attention (n, T), one after another, each up to itself."""
+    """Base64 of the rows start, start + 1, ... of attention (n, T), one after another, each up to itself."""
     rows = pattern.astype("<" + dtype)
     return base64.b64encode(b"".join(row[: start + n].tobytes() for n, row in enumerate(rows, 1))).decode()
 
@@ -375,7 +375,9 @@ def _details(run: Run, first: int, last: int) -> list[_Details]:
     return _candidates(run, stages[0].logits, log_p, sampling.numbers(log_p), first)
 
 
-def _candidates(run: Run, raw: Tensor, log_p: Tensor, numbers: list[Any], first: int) -> list[_Details]:
+def _candidates(
+    run: Run, raw: Tensor, log_p: Tensor, numbers: list[list[sampling.Numbers]], first: int
+) -> list[_Details]:
     """Of each step what its stages did, and to the most likely tokens and the drawn one.
 
     raw: (n, V) logits; log_p: (S, n, V) after each stage; numbers: those of `sampling`.
@@ -400,7 +402,7 @@ def _picked(ids: NDArray[np.int64], of: NDArray[np.int64], raw: Any, log_p: Any)
 
 
 def _candidate_row(
-    row: int, numbers: Any, ids: Any, logits: Any, log_probabilities: Any, ranks: Any, log_mass: Any
+    row: int, numbers: list[sampling.Numbers], ids: Any, logits: Any, log_probabilities: Any, ranks: Any, log_mass: Any
 ) -> _Details:
     """The drawn token stands last; it is left out when it is among the most likely anyway."""
     *likely, drawn = ids[row].tolist()

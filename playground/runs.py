@@ -77,7 +77,7 @@ class Run(Generation):
 
     def raw_logits(self, first: int, last: int) -> torch.Tensor:
         """Those of steps first..last before any stage: (n, V) float32."""
-        if last - first == 1:
+        if last - first == 1:  # as every frame asks: a view, not a copy
             return self.step_logits[first][None].float()
         return torch.stack([self.step_logits[step] for step in range(first, last)]).float()
 

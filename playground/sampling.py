@@ -22,6 +22,8 @@ from playground.records import NEUTRAL, Decoding, Stage
 from playground.truncation import LOWEST_LOG
 
 REMOVED = truncation.REMOVED
+Numbers = tuple[int, float, float]
+"""Of one stage: tokens kept, their mass under the raw distribution, entropy in nats."""
 Warp = Callable[[Tensor, Decoding], Tensor]
 Process = Callable[[Tensor, Decoding, Context], Tensor]
 
@@ -181,8 +183,8 @@ def describe(applied: Sequence[Applied], log_p: Tensor) -> tuple[tuple[Stage, ..
     )
 
 
-def numbers(log_p: Tensor) -> list[list[tuple[int, float, float]]]:
-    """Of each row and stage: tokens kept, their mass under the first (raw) distribution, and entropy in nats.
+def numbers(log_p: Tensor) -> list[list[Numbers]]:
+    """What each stage did to each row: n lists of S.
 
     log_p: (S, n, V), as `log_probabilities` gives them.
     """

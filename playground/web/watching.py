@@ -24,22 +24,25 @@ def pause(cost: float) -> float:
     return min(max(cost / SHARE, MOST_OFTEN), LEAST_OFTEN)
 
 
-class _Mailbox:
-    """One frame, made by another thread.
+class Mailbox:
+    """One frame, made by another thread and awaited here.
 
-    Whoever wants it looks when it should be there, and is woken only if it was not: a thread that is woken interrupts
-    decoding at Python's lock several times before it sleeps again.
+    Whoever waits looks when the frame should be there. To be woken interrupts decoding at Python's lock several times,
+    so a frame wakes only when it came before it was due (the run has ended), or after that look.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, due: float, patience: float) -> None:
+        """A frame that is due in so many seconds, and should be there so many later."""
         self._loop = asyncio.get_running_loop()
+        self._due = self._loop.time() + due
+        self._looked = False
         self._content: tuple[str | None, Exception | None] | None = None
-        self._filled: asyncio.Future[None] | None = None
-        self._open = True
+        self._filled: asyncio.Future[None] = self._loop.create_future()
+        self._timer = self._loop.call_later(max(due, 0.0) + patience, self._look)
 
     def waits(self) -> bool:
         """Until it was emptied, or nobody will do so."""
-        return self._open
+        return not self._filled.done()
 
     def tell(self, frame: str | None) -> None:
         """Put the frame in."""
@@ -50,36 +53,30 @@ class _Mailbox:
         self._put((None, error))
 
     def _put(self, content: tuple[str | None, Exception | None]) -> None:
-        self._content = content  # first this and then the question, `take` the other way round: one sees the other
-        if self._filled is not None:
+        self._content = content  # first this and then the question, `_look` the other way round: one sees the other
+        if self._looked or self._loop.time() < self._due:
             with suppress(RuntimeError):  # the loop is closed: nobody is left to listen
-                self._loop.call_soon_threadsafe(self._wake, self._filled)
+                self._loop.call_soon_threadsafe(self._wake)
 
-    @staticmethod
-    def _wake(filled: asyncio.Future[None]) -> None:
-        if not filled.done():
-            filled.set_result(None)
+    def _look(self) -> None:
+        self._looked = True
+        if self._content is not None:
+            self._wake()
 
-    async def take(self, patience: float) -> str | None:
-        """The frame, which should be there in `patience` seconds."""
+    def _wake(self) -> None:
+        if not self._filled.done():
+            self._filled.set_result(None)
+
+    async def take(self) -> str | None:
+        """The frame, or the error in its place."""
         try:
-            if patience > 0:
-                await asyncio.sleep(patience)
-            self._filled = self._loop.create_future()
-            if self._content is None:
-                await self._filled
+            await self._filled
         finally:
-            self._open = False
+            self._timer.cancel()
         frame, error = self._content or (None, None)
         if error is not None:
             raise error
         return frame
-
-
-def patience(entry: Entry, due: float) -> float:
-    """Seconds until a frame that is due then should be made: after the step under way, unless steps take long."""
-    step = entry.run.steps[-1].seconds if entry.run.steps else 0.0
-    return due - entry.clock() + min(step, LONGEST_STEP) + entry.cost
 
 
 async def watch(entry: Entry) -> AsyncIterator[str]:
@@ -97,9 +94,11 @@ async def watch(entry: Entry) -> AsyncIterator[str]:
 
 
 async def _asked(entry: Entry, due: float) -> str | None:
-    mailbox = _Mailbox()
+    """The frame that is due then: it should be there after the step under way, unless steps take long."""
+    step = entry.run.steps[-1].seconds if entry.run.steps else 0.0
+    mailbox = Mailbox(due - entry.clock(), min(step, LONGEST_STEP) + entry.cost)
     entry.ask(mailbox, due)
-    return await mailbox.take(patience(entry, due))
+    return await mailbox.take()
 
 
 async def changes(entry: Entry) -> AsyncIterator[int]:
